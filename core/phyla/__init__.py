@@ -1,0 +1,99 @@
+"""Phyla runs language and multimodal models with MLX; every model family is a plugin.
+
+    import phyla
+
+    engine = phyla.load("demo")
+    print(engine.chat("What is the capital of France?").text)
+
+Importing this module loads neither MLX nor any media library; names are resolved on first use.
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING
+
+from phyla.errors import (
+    BusyError,
+    CancelledError,
+    CheckpointError,
+    ConfigError,
+    ContextOverflowError,
+    EmptyInputError,
+    MediaError,
+    PhylaError,
+    PluginError,
+    RequestError,
+    TemplateError,
+    UnsupportedModalityError,
+    UnsupportedModelError,
+)
+
+if TYPE_CHECKING:
+    from phyla.engine.engine import Engine, load
+    from phyla.engine.stream import Stream
+    from phyla.events import Event, Finished, Reply, TextDelta, Timings, TokenLogprob, Usage
+    from phyla.messages import Message, Reasoning, Text, Tool, ToolCall, ToolResult
+    from phyla.options import Options
+
+__version__ = "0.1.0"
+
+_HOME = {
+    "Engine": "phyla.engine.engine",
+    "load": "phyla.engine.engine",
+    "Stream": "phyla.engine.stream",
+    "Options": "phyla.options",
+    **dict.fromkeys(
+        ("Event", "Finished", "Reply", "TextDelta", "Timings", "TokenLogprob", "Usage"),
+        "phyla.events",
+    ),
+    **dict.fromkeys(
+        ("Message", "Reasoning", "Text", "Tool", "ToolCall", "ToolResult"), "phyla.messages"
+    ),
+}
+
+__all__ = [
+    "BusyError",
+    "CancelledError",
+    "CheckpointError",
+    "ConfigError",
+    "ContextOverflowError",
+    "EmptyInputError",
+    "Engine",
+    "Event",
+    "Finished",
+    "MediaError",
+    "Message",
+    "Options",
+    "PhylaError",
+    "PluginError",
+    "Reasoning",
+    "Reply",
+    "RequestError",
+    "Stream",
+    "TemplateError",
+    "Text",
+    "TextDelta",
+    "Timings",
+    "TokenLogprob",
+    "Tool",
+    "ToolCall",
+    "ToolResult",
+    "UnsupportedModalityError",
+    "UnsupportedModelError",
+    "Usage",
+    "load",
+]
+
+
+def __getattr__(name: str) -> object:
+    home = _HOME.get(name)
+    if home is None:
+        raise AttributeError(f"module 'phyla' has no attribute {name!r}")
+    value = getattr(importlib.import_module(home), name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return __all__

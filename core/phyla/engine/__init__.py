@@ -1,0 +1,1 @@
+"""The engine: decode loop, caches, scheduler. Private: nothing outside `phyla` imports it."""

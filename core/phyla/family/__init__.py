@@ -1,0 +1,47 @@
+"""The contract that a model family is written to.
+
+A family is a frozen value, `Family`; its `plugin.py` reads as a table of contents and hands it to
+Phyla through the hook `phyla_provide_families`.
+"""
+
+from phyla.family.caches import (
+    AttentionCache,
+    CacheKind,
+    Full,
+    NoCache,
+    Recurrent,
+    SharedAttentionCache,
+    SharedWith,
+    Sliding,
+    StateCache,
+)
+from phyla.family.config import FamilyConfig
+from phyla.family.dialect import Dialect
+from phyla.family.family import Family
+from phyla.family.model import Model
+from phyla.family.step import Step, Tap
+from phyla.family.weights import Drop, Rename, Split, Stack, Transpose, WeightRule
+
+__all__ = [
+    "AttentionCache",
+    "CacheKind",
+    "Dialect",
+    "Drop",
+    "Family",
+    "FamilyConfig",
+    "Full",
+    "Model",
+    "NoCache",
+    "Recurrent",
+    "Rename",
+    "SharedAttentionCache",
+    "SharedWith",
+    "Sliding",
+    "Split",
+    "Stack",
+    "StateCache",
+    "Step",
+    "Tap",
+    "Transpose",
+    "WeightRule",
+]

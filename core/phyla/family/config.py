@@ -1,0 +1,46 @@
+"""config.json in, typed values out. Knows nothing of a particular model."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, ClassVar
+
+from pydantic import BaseModel, ConfigDict, ValidationError
+from typing_extensions import Self
+
+from phyla.errors import ConfigError
+
+
+class FamilyConfig(BaseModel):
+    """The base of a family's config: frozen, every spelling by alias, unknown keys kept aside.
+
+    A subclass declares the keys that change the computation; keys it does not know stay readable in
+    `model_extra` and are never an error.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="allow", populate_by_name=True)
+
+    family: ClassVar[str] = "?"
+
+    @classmethod
+    def read(cls, raw: Mapping[str, Any]) -> Self:
+        """Read the content of config.json.
+
+        Raises:
+            ConfigError: a key is missing or wrong; names the key, expected and found.
+        """
+        try:
+            return cls.model_validate(dict(raw))
+        except ValidationError as error:
+            first = error.errors()[0]
+            key = ".".join(str(part) for part in first["loc"]) or "config.json"
+            missing = first["type"] == "missing"
+            found = None if missing else first["input"]
+            expected = "present" if missing else _expected(first["msg"])
+            raise ConfigError(cls.family, key, expected, found) from None
+
+
+def _expected(message: str) -> str:
+    for lead in ("Input should be ", "Value error, "):
+        message = message.removeprefix(lead)
+    return message[:1].lower() + message[1:]

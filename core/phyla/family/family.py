@@ -1,0 +1,46 @@
+"""The declaration that a family's plugin makes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from phyla.checkpoint import Checkpoint
+from phyla.family.config import FamilyConfig
+from phyla.family.dialect import Dialect
+from phyla.family.model import Model
+from phyla.family.weights import WeightRule
+
+
+def _plain_dialect(checkpoint: Checkpoint) -> Dialect:
+    return Dialect(name="plain")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Family:
+    """One architecture of a model family: what it is called, and the parts that make it run.
+
+    A family with several architectures provides one value for each, under the same name and with
+    model types of its own.
+
+    Attributes:
+        name: the family's name, as in `family="qwen3"`.
+        model_types: values of config.json's `model_type` that it can take.
+        config: reads config.json.
+        model: builds the model from the config; parameters need not be evaluated.
+        weights: rules from the checkpoint's tensor names to the model's; a function may look at the
+            config and the checkpoint first.
+        recognizes: for model types that several families share: whether this checkpoint is this
+            family's, from its template or names. One that recognizes wins over one that does not
+            ask; one that asks and does not recognize is out.
+        dialect: looks at the checkpoint and says how its text is marked.
+    """
+
+    name: str
+    model_types: tuple[str, ...]
+    config: type[FamilyConfig]
+    model: Callable[[Any], Model]
+    weights: Callable[[Any, Checkpoint], Sequence[WeightRule]] = field(default=lambda *_: ())
+    recognizes: Callable[[Checkpoint], bool] | None = None
+    dialect: Callable[[Checkpoint], Dialect] = _plain_dialect

@@ -1,0 +1,1 @@
+"""The model families that come with Phyla; each folder is one plugin."""
