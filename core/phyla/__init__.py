@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     from phyla.events import Event, Finished, Reply, TextDelta, Timings, TokenLogprob, Usage
     from phyla.messages import Message, Reasoning, Text, Tool, ToolCall, ToolResult
     from phyla.options import Options
+    from phyla.prompt import Prompt
 
 __version__ = "0.1.0"
 
@@ -43,6 +44,7 @@ _HOME = {
     "load": "phyla.engine.engine",
     "Stream": "phyla.engine.stream",
     "Options": "phyla.options",
+    "Prompt": "phyla.prompt",
     **dict.fromkeys(
         ("Event", "Finished", "Reply", "TextDelta", "Timings", "TokenLogprob", "Usage"),
         "phyla.events",
@@ -67,6 +69,7 @@ __all__ = [
     "Options",
     "PhylaError",
     "PluginError",
+    "Prompt",
     "Reasoning",
     "Reply",
     "RequestError",

@@ -28,6 +28,14 @@ class PhylaError(Exception):
         self.hint = hint
         super().__init__(f"{message} {hint}" if hint else message)
 
+    def __reduce__(self) -> tuple[object, ...]:
+        # Exceptions are rebuilt by calling the class with `args`, which lack our keywords.
+        return _rebuild, (type(self), self.args), vars(self)
+
+
+def _rebuild(kind: type[PhylaError], args: tuple[object, ...]) -> PhylaError:
+    return kind.__new__(kind, *args)
+
 
 class CheckpointError(PhylaError):
     """A checkpoint is missing, broken, or not what its own files say it is."""
@@ -64,12 +72,24 @@ class ConfigError(CheckpointError):
 
 
 class UnsupportedModelError(PhylaError):
-    """No installed family takes this checkpoint, or more than one does."""
+    """No installed family takes this checkpoint, or more than one does.
+
+    Attributes:
+        model_type: config.json's `model_type`.
+        distributions: the packages whose families both take it.
+    """
 
     fault: ClassVar[Fault] = "checkpoint"
 
-    def __init__(self, message: str, *, model_type: str | None, hint: str | None = None) -> None:
-        self.model_type = model_type
+    def __init__(
+        self,
+        message: str,
+        *,
+        model_type: str | None,
+        distributions: tuple[str, ...] = (),
+        hint: str | None = None,
+    ) -> None:
+        self.model_type, self.distributions = model_type, distributions
         super().__init__(message, field="model_type", hint=hint)
 
 

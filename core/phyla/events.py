@@ -75,9 +75,14 @@ class Reply(BaseModel):
 
 @dataclass(frozen=True)
 class TextDelta:
-    """A piece of the answer; the pieces together are `Reply.text`."""
+    """A piece of the answer; the pieces together are `Reply.text`.
+
+    `logprobs` holds the entries of the tokens generated since the piece before; when they were not
+    asked for it is empty.
+    """
 
     text: str
+    logprobs: tuple[TokenLogprob, ...] = ()
     kind: Literal["text"] = "text"
 
 

@@ -7,7 +7,7 @@ entry point of the group `phyla.families` or `phyla.plugins`.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Protocol, runtime_checkable
 
 import pluggy
 
@@ -35,6 +35,7 @@ class LogitsProcessor(Protocol):
         ...
 
 
+@runtime_checkable
 class Observer(Protocol):
     """Is told of each request's end; must be quick, since it runs on the engine's thread."""
 
@@ -45,7 +46,7 @@ class Observer(Protocol):
 
 @hookspec
 def phyla_provide_families() -> Iterable[Family]:  # pyright: ignore[reportReturnType]
-    """Fires once when the registry is made: return the families this plugin brings."""
+    """Fires once, when a family is first asked for: return the families this plugin brings."""
 
 
 @hookspec
@@ -55,7 +56,10 @@ def phyla_logits_processors(request: Options) -> Iterable[LogitsProcessor]:  # p
 
 @hookspec
 def phyla_commands(app: typer.Typer) -> None:
-    """Fires when the command line starts: add commands to `app`."""
+    """Fires when the command line starts: add commands to `app`.
+
+    Only plugins of the group `phyla.plugins` are asked, so that starting imports no family.
+    """
 
 
 @hookspec

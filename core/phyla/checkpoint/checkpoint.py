@@ -5,11 +5,11 @@ Knows no family. Nothing here imports mlx until tensors are loaded.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, Protocol
 
 if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
     from pathlib import Path
 
     import mlx.core as mx
@@ -24,6 +24,14 @@ class TensorInfo:
     dtype: str
     nbytes: int
     file: str
+
+
+class TensorStore(Protocol):
+    """The tensors of an opened checkpoint, each to be taken out once (a dict is one)."""
+
+    def pop(self, name: str, /) -> mx.array:
+        """Take a tensor out; its bytes are read now, or when the array is evaluated."""
+        ...
 
 
 @dataclass(frozen=True)
@@ -66,7 +74,7 @@ class Checkpoint:
         quantization: the scheme of layers that `overrides` does not name, or None.
         overrides: schemes of single layers, by module path in the checkpoint's own names; None
             stands for a layer left unquantized.
-        load: opens all tensors, by name. Arrays are lazy: bytes are read when evaluated.
+        load: opens all tensors, by name; nothing is read before a tensor is taken out.
     """
 
     path: Path
@@ -79,7 +87,7 @@ class Checkpoint:
     chat_templates: Mapping[str, str]
     quantization: QuantizationScheme | None
     overrides: Mapping[str, QuantizationScheme | None]
-    load: Callable[[], dict[str, mx.array]]
+    load: Callable[[], TensorStore]
 
     @property
     def model_type(self) -> str | None:

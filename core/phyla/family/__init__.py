@@ -16,15 +16,18 @@ from phyla.family.caches import (
     StateCache,
 )
 from phyla.family.config import FamilyConfig
+from phyla.family.decoder import DecoderConfig
 from phyla.family.dialect import Dialect
 from phyla.family.family import Family
 from phyla.family.model import Model
+from phyla.family.rope import RopeConfig, read_rope
 from phyla.family.step import Step, Tap
 from phyla.family.weights import Drop, Rename, Split, Stack, Transpose, WeightRule
 
 __all__ = [
     "AttentionCache",
     "CacheKind",
+    "DecoderConfig",
     "Dialect",
     "Drop",
     "Family",
@@ -34,6 +37,7 @@ __all__ = [
     "NoCache",
     "Recurrent",
     "Rename",
+    "RopeConfig",
     "SharedAttentionCache",
     "SharedWith",
     "Sliding",
@@ -44,4 +48,5 @@ __all__ = [
     "Tap",
     "Transpose",
     "WeightRule",
+    "read_rope",
 ]

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
-from pydantic import BaseModel, ConfigDict, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from typing_extensions import Self
 
 from phyla.errors import ConfigError
+
+if TYPE_CHECKING:
+    from phyla.checkpoint import Checkpoint
 
 
 class FamilyConfig(BaseModel):
@@ -16,11 +19,25 @@ class FamilyConfig(BaseModel):
 
     A subclass declares the keys that change the computation; keys it does not know stay readable in
     `model_extra` and are never an error.
+
+    Attributes:
+        vocab_size: rows of the head; may exceed the tokenizer's vocabulary.
     """
 
     model_config = ConfigDict(frozen=True, extra="allow", populate_by_name=True)
 
     family: ClassVar[str] = "?"
+
+    vocab_size: int = Field(gt=0)
+
+    def settle(self, checkpoint: Checkpoint) -> Self:
+        """Decide what config.json leaves to the files, such as whether there is a head."""
+        return self
+
+    @property
+    def context_length(self) -> int | None:
+        """How many tokens the model was made for; None when the config does not say."""
+        return None
 
     @classmethod
     def read(cls, raw: Mapping[str, Any]) -> Self:

@@ -2,15 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
-from typing import Any
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
 
-from phyla.checkpoint import Checkpoint
-from phyla.family.config import FamilyConfig
 from phyla.family.dialect import Dialect
-from phyla.family.model import Model
-from phyla.family.weights import WeightRule
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from phyla.checkpoint import Checkpoint
+    from phyla.family.config import FamilyConfig
+    from phyla.family.model import Model
+    from phyla.family.weights import WeightRule
+
+
+def _no_rules(config: object, checkpoint: Checkpoint) -> Sequence[WeightRule]:
+    return ()
 
 
 def _plain_dialect(checkpoint: Checkpoint) -> Dialect:
@@ -41,6 +48,6 @@ class Family:
     model_types: tuple[str, ...]
     config: type[FamilyConfig]
     model: Callable[[Any], Model]
-    weights: Callable[[Any, Checkpoint], Sequence[WeightRule]] = field(default=lambda *_: ())
+    weights: Callable[[Any, Checkpoint], Sequence[WeightRule]] = _no_rules
     recognizes: Callable[[Checkpoint], bool] | None = None
     dialect: Callable[[Checkpoint], Dialect] = _plain_dialect

@@ -7,7 +7,7 @@ from collections.abc import Sequence  # noqa: TC003 (read by documentation tools
 from typing import TYPE_CHECKING, Any
 
 import mlx.core as mx
-import mlx.nn as nn
+import mlx.nn as nn  # pyright: ignore[reportMissingTypeStubs]
 
 from phyla.family.caches import CacheKind  # noqa: TC001
 

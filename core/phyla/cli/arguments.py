@@ -1,0 +1,75 @@
+"""The arguments and options that several commands have, each written down once."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+_MODEL = "Model"
+_SAMPLING = "Sampling"
+
+Model = Annotated[
+    str,
+    typer.Argument(
+        metavar="MODEL",
+        help="A folder, a Hub id (owner/name), a .gguf file, or demo.",
+        show_default=False,
+    ),
+]
+Family = Annotated[
+    str | None,
+    typer.Option(help="The family that runs it; found out if absent.", rich_help_panel=_MODEL),
+]
+Revision = Annotated[
+    str | None, typer.Option(help="A branch, tag or commit on the Hub.", rich_help_panel=_MODEL)
+]
+Offline = Annotated[bool, typer.Option("--offline", help="Fetch nothing.", rich_help_panel=_MODEL)]
+Dtype = Annotated[
+    str | None,
+    typer.Option(
+        help="float32, bfloat16, float16 or stored, instead of the rule that `phyla inspect` shows.",
+        rich_help_panel=_MODEL,
+    ),
+]
+MaxContext = Annotated[
+    int | None,
+    typer.Option(min=1, help="Tokens that a conversation may have.", rich_help_panel=_MODEL),
+]
+System = Annotated[str | None, typer.Option(help="The system message.")]
+MaxTokens = Annotated[
+    int | None, typer.Option(help="Tokens of a reply at most.", rich_help_panel=_SAMPLING)
+]
+Temperature = Annotated[
+    float | None, typer.Option(help="0 takes the likeliest token.", rich_help_panel=_SAMPLING)
+]
+TopP = Annotated[
+    float | None,
+    typer.Option(
+        help="Keep the likeliest tokens that have this probability together.",
+        rich_help_panel=_SAMPLING,
+    ),
+]
+TopK = Annotated[
+    int | None, typer.Option(help="Keep the K likeliest tokens.", rich_help_panel=_SAMPLING)
+]
+MinP = Annotated[
+    float | None,
+    typer.Option(
+        help="Drop tokens below this fraction of the likeliest one's probability.",
+        rich_help_panel=_SAMPLING,
+    ),
+]
+Seed = Annotated[
+    int | None, typer.Option(help="Makes a reply repeatable.", rich_help_panel=_SAMPLING)
+]
+Stop = Annotated[
+    list[str] | None,
+    typer.Option(help="A text that ends the reply; repeatable.", rich_help_panel=_SAMPLING),
+]
+Thinking = Annotated[
+    bool | None,
+    typer.Option("--thinking/--no-thinking", help="Reasoning on or off, where a model can switch."),
+]
+Stats = Annotated[bool, typer.Option("--stats", help="Tell the speed on standard error.")]
+Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]

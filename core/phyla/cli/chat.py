@@ -1,0 +1,66 @@
+"""`phyla chat`: a conversation with a model, with commands that start with a slash."""
+
+from __future__ import annotations
+
+import typer
+
+from phyla.cli import arguments, failures
+from phyla.cli.shell import ModelChoice, Shell
+
+
+def chat(
+    context: typer.Context,
+    model: arguments.Model,
+    *,
+    system: arguments.System = None,
+    thinking: arguments.Thinking = None,
+    stats: arguments.Stats = False,
+    max_tokens: arguments.MaxTokens = None,
+    temperature: arguments.Temperature = None,
+    top_p: arguments.TopP = None,
+    top_k: arguments.TopK = None,
+    min_p: arguments.MinP = None,
+    seed: arguments.Seed = None,
+    stop: arguments.Stop = None,
+    family: arguments.Family = None,
+    revision: arguments.Revision = None,
+    offline: arguments.Offline = False,
+    dtype: arguments.Dtype = None,
+    max_context: arguments.MaxContext = None,
+) -> None:
+    """Talk with a model; /help lists the commands.
+
+    Without a terminal each line of standard input is one message.
+    """
+    # Here and not above: what they import would slow down `phyla --help`.
+    from phyla.cli.talk import Talk
+    from phyla.options import read_options
+
+    options = read_options(
+        {
+            "max_tokens": max_tokens,
+            "temperature": temperature,
+            "top_p": top_p,
+            "top_k": top_k,
+            "min_p": min_p,
+            "seed": seed,
+            "stop": tuple(stop) if stop else None,
+        }
+    )
+    choice = ModelChoice(
+        source=model,
+        family=family,
+        revision=revision,
+        offline=offline or None,
+        dtype=dtype,
+        max_context=max_context,
+    )
+    with Shell.of(context).engine(choice) as engine:
+        Talk(
+            engine,
+            system=system,
+            thinking=thinking,
+            options=options,
+            stats=stats,
+            debug=failures.debugging(context),
+        ).run()

@@ -1,0 +1,104 @@
+"""`phyla inspect`: what a model is and how it would run here."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import typer
+
+from phyla.cli import arguments  # noqa: TC001 (read by Typer)
+from phyla.cli.shell import Shell
+from phyla.cli.tables import print_fields
+from phyla.cli.units import count_text, size_text
+
+if TYPE_CHECKING:
+    from phyla.inspect import Report, TemplateReport
+
+
+def inspect(
+    context: typer.Context,
+    model: arguments.Model,
+    *,
+    json: arguments.Json = False,
+    family: arguments.Family = None,
+    revision: arguments.Revision = None,
+    offline: arguments.Offline = False,
+    dtype: arguments.Dtype = None,
+) -> None:
+    """Tell what a model is and how it would run here; reads no weights."""
+    import phyla.inspect
+    from phyla.checkpoint import open_checkpoint
+
+    registry = Shell.of(context).registry
+    checkpoint = open_checkpoint(model, revision=revision, offline=offline or None)
+    chosen = registry.family_for(checkpoint, family)
+    origin = next(each for each in registry.families if each.family is chosen)
+    report = phyla.inspect.inspect(
+        checkpoint,
+        chosen,
+        distribution=f"{origin.distribution} {origin.version}".strip(),
+        dtype=dtype,
+    )
+    if json:
+        typer.echo(report.model_dump_json())
+    else:
+        print_fields(_fields(report))
+
+
+def _fields(report: Report) -> list[tuple[str, str]]:
+    precision = report.precision
+    device = precision.device.upper() + (f" with {precision.blas}" if precision.blas else "")
+    held = "held as stored" if precision.weights == "stored" else f"held as {precision.weights}"
+    architecture = ", ".join(report.architectures) or "not named"
+    fields = [
+        ("name", report.name),
+        ("path", report.path),
+        ("format", f"{report.format}, {size_text(report.size_bytes)} of weights"),
+        ("family", f"{report.family} ({report.distribution}), dialect {report.dialect}"),
+        ("architecture", f"{architecture} (model type {report.model_type})"),
+        ("modalities", ", ".join(report.modalities)),
+        ("parameters", f"{count_text(report.parameters)} in {report.layers} layers"),
+        *_listed(
+            "stored as",
+            [
+                f"{share.storage}: {count_text(share.parameters)} parameters"
+                for share in report.weights
+            ],
+        ),
+        ("runs on", f"{device}; activations {precision.activations}, weights {held}"),
+        ("", precision.reason),
+        ("vocabulary", str(report.vocab_size)),
+        ("context", "not given" if report.context is None else f"{report.context} tokens"),
+        *_listed("cache", [f"{count} x {kind}" for kind, count in report.cache.layers]),
+        ("", f"{size_text(report.cache.bytes_per_token)} a token"),
+    ]
+    if report.cache.fixed_bytes:
+        fields.append(("", f"and {size_text(report.cache.fixed_bytes)} a sequence"))
+    ends = [f"{token.id} {token.text or '(outside the vocabulary)'}" for token in report.eos]
+    fields += _listed("ends a turn", ends or ["no token"])
+    if report.reasoning is not None:
+        fields.append(("reasoning", " ... ".join(report.reasoning)))
+    fields += _template(report.template, report.template_error)
+    sampling = report.sampling.model_dump(exclude_none=True)
+    if sampling:
+        fields.append(
+            ("recommended", ", ".join(f"{name} {value}" for name, value in sampling.items()))
+        )
+    return fields
+
+
+def _template(report: TemplateReport | None, error: str | None) -> list[tuple[str, str]]:
+    if report is None:
+        return [("template", error or "none; `phyla run --raw` continues plain text")]
+    names = "" if report.names == ("default",) else f" ({', '.join(report.names)})"
+    features = [
+        f"system message: {report.system}{names}",
+        f"tools: {'yes' if report.tools else 'no'}",
+        f"tool calls and results: {'yes' if report.tool_calls else 'no'}",
+        f"thinking switch: {report.thinking or 'no'}",
+    ]
+    return _listed("template", features)
+
+
+def _listed(name: str, values: list[str]) -> list[tuple[str, str]]:
+    return [(name if place == 0 else "", value) for place, value in enumerate(values)]

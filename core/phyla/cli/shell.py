@@ -1,0 +1,89 @@
+"""What all commands share: the installed plugins, and how a model is opened."""
+
+from __future__ import annotations
+
+import sys
+from contextlib import nullcontext
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from phyla.registry import discover
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from contextlib import AbstractContextManager
+
+    import typer
+    from typing_extensions import Self
+
+    from phyla.engine.engine import Engine
+    from phyla.registry import Registry
+
+
+@dataclass(frozen=True, kw_only=True)
+class ModelChoice:
+    """Which model to open and how, as `phyla.load` takes it."""
+
+    source: str
+    family: str | None = None
+    revision: str | None = None
+    offline: bool | None = None
+    dtype: str | None = None
+    max_context: int | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Shell:
+    """Handed to every command as its context's object."""
+
+    registry: Registry
+    open_engine: Callable[[ModelChoice, Registry], Engine]
+
+    @classmethod
+    def installed(cls) -> Self:
+        """With the plugins that are installed here."""
+        return cls(registry=discover(), open_engine=open_engine)
+
+    @classmethod
+    def of(cls, context: typer.Context) -> Self:
+        """The one that belongs to a running command."""
+        shell = context.find_object(cls)
+        assert shell is not None, "the program runs with a Shell as its context's object"
+        return shell
+
+    def engine(self, choice: ModelChoice) -> Engine:
+        """Open a model.
+
+        Raises:
+            PhylaError: as `phyla.load`.
+        """
+        return self.open_engine(choice, self.registry)
+
+
+def open_engine(choice: ModelChoice, registry: Registry) -> Engine:
+    """What `phyla.load` does, with a sign of life on a terminal while weights are read."""
+    from phyla.backend import prepare
+    from phyla.checkpoint import open_checkpoint
+
+    checkpoint = open_checkpoint(choice.source, revision=choice.revision, offline=choice.offline)
+    family = registry.family_for(checkpoint, choice.family)
+    prepare()
+    from phyla.engine.engine import Engine
+    from phyla.engine.loading import plan
+    from phyla.options import Options
+
+    blueprint = plan(checkpoint, family, dtype=choice.dtype)
+    # Not before: fetching a checkpoint draws progress bars of its own.
+    with working(f"Loading {checkpoint.name}"):
+        return Engine(
+            blueprint, defaults=Options(), max_context=choice.max_context, registry=registry
+        )
+
+
+def working(what: str) -> AbstractContextManager[object]:
+    """Shows on standard error that something goes on, if that is a terminal."""
+    if not sys.stderr.isatty():
+        return nullcontext()
+    from rich.console import Console
+
+    return Console(stderr=True, markup=False, highlight=False).status(f"{what} ...")

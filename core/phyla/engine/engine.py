@@ -1,0 +1,317 @@
+"""The engine: one loaded model, and the stateless chat API on it. Safe to use from any thread."""
+
+from __future__ import annotations
+
+import time
+import weakref
+from collections.abc import Sequence
+from datetime import datetime
+from typing import TYPE_CHECKING
+
+import mlx.core as mx
+
+from phyla.backend import on_cpu
+from phyla.checkpoint import open_checkpoint
+from phyla.engine.generation import Request, Runtime, run
+from phyla.engine.loading import Blueprint, build, plan
+from phyla.engine.resolve import check_token_ids, resolve
+from phyla.engine.stream import Channel, Stream
+from phyla.engine.template import ChatTemplate
+from phyla.engine.trace import Trace, trace
+from phyla.engine.worker import Worker
+from phyla.errors import ContextOverflowError, RequestError
+from phyla.messages import read_messages, read_tools
+from phyla.options import Options, read_options
+from phyla.prompt import Prompt, read_ids
+from phyla.registry import discover
+
+if TYPE_CHECKING:
+    from pathlib import Path
+    from types import TracebackType
+
+    from typing_extensions import Self
+
+    from phyla.engine.tokenizer import Tokenizer
+    from phyla.events import Reply
+    from phyla.messages import MessagesLike, ToolLike
+    from phyla.options import OptionsLike
+    from phyla.registry import Registry
+
+# Prompt tokens fed at once. On a CPU a chunk is the time between two looks at the cancel flag, and
+# more than this gains nothing there.
+_CPU_CHUNK = 512
+_GPU_CHUNK = 2048
+
+# What a context is when neither config.json nor the caller says.
+_UNKNOWN_CONTEXT = 4096
+
+
+def load(
+    source: str | Path,
+    *,
+    family: str | None = None,
+    revision: str | None = None,
+    offline: bool | None = None,
+    dtype: str | None = None,
+    max_context: int | None = None,
+    options: OptionsLike = None,
+    registry: Registry | None = None,
+) -> Engine:
+    """Load a model.
+
+    Args:
+        source: a folder in Hugging Face layout, a Hub id, a `.gguf` file, or `demo`.
+        family: the family's name, when more than one could take the checkpoint.
+        revision: a branch, tag or commit on the Hub.
+        offline: use only what is on disk.
+        dtype: how to hold weights and activations, instead of the rule that `phyla inspect` shows:
+            `float32`, `bfloat16`, `float16`, or `stored`.
+        max_context: how many tokens a sequence may hold; the config's number when absent.
+        options: defaults for every request of this engine.
+        registry: the families to choose from; all installed ones when absent.
+
+    Raises:
+        CheckpointError: the files are missing or broken.
+        UnsupportedModelError: no family takes them, or more than one does.
+        PluginError: the family that would take them is broken.
+        RequestError: an option is out of range.
+    """
+    defaults = read_options(options)
+    checkpoint = open_checkpoint(source, revision=revision, offline=offline)
+    chosen = (registry or discover()).family_for(checkpoint, family)
+    blueprint = plan(checkpoint, chosen, dtype=dtype)
+    return Engine(blueprint, defaults=defaults, max_context=max_context, registry=registry)
+
+
+class Engine:
+    """A loaded model; `phyla.load` makes it. A context manager: closing it frees the memory."""
+
+    def __init__(
+        self,
+        blueprint: Blueprint,
+        *,
+        defaults: Options,
+        max_context: int | None,
+        registry: Registry | None,
+    ) -> None:
+        self._blueprint = blueprint
+        self._defaults = defaults
+        self._registry = registry or discover()
+        self._clock = datetime.now
+        data = blueprint.checkpoint.tokenizer()
+        self._template = ChatTemplate(
+            blueprint.checkpoint.chat_templates, data.special_tokens, self._now
+        )
+        self._observers = self._registry.observers()
+        self._worker = Worker(f"phyla {blueprint.checkpoint.name}")
+        self._open: weakref.WeakSet[Channel] = weakref.WeakSet()
+        # Runs when the engine is closed or dropped, and before the interpreter ends.
+        self._shut_down = weakref.finalize(self, _shut_down, self._worker, self._open)
+        context = max_context or blueprint.config.context_length or _UNKNOWN_CONTEXT
+        try:
+            self._runtime = self._worker.submit(lambda: _prepare(blueprint, context)).result()
+        except BaseException:
+            self.close()
+            raise
+
+    def _now(self) -> datetime:
+        return self._clock()
+
+    # What it is.
+
+    @property
+    def name(self) -> str:
+        """What the checkpoint is called."""
+        return self._blueprint.checkpoint.name
+
+    @property
+    def family(self) -> str:
+        """The family that runs it."""
+        return self._blueprint.family.name
+
+    @property
+    def tokenizer(self) -> Tokenizer:
+        """Text to ids and back."""
+        return self._blueprint.tokenizer
+
+    @property
+    def context(self) -> int:
+        """How many tokens a prompt and its reply may have together."""
+        return self._runtime.context
+
+    @property
+    def eos(self) -> frozenset[int]:
+        """The ids that end a turn."""
+        return self._runtime.eos
+
+    # What it does.
+
+    def encode(
+        self,
+        messages: MessagesLike,
+        *,
+        tools: Sequence[ToolLike] | None = None,
+        thinking: bool | None = None,
+    ) -> Prompt:
+        """Render a conversation with the checkpoint's template and tokenize it.
+
+        Args:
+            messages: the conversation; a string is one user message.
+            tools: what the model may call.
+            thinking: turns reasoning on or off; None leaves it to the template.
+
+        Raises:
+            TemplateError: there is no template, or it refuses the conversation.
+            EmptyInputError: there is no message.
+            RequestError: a message or tool is malformed, or the model has no thinking switch.
+        """
+        text = self._template.render(
+            read_messages(messages),
+            read_tools(tools),
+            variables=self._thinking_variables(thinking),
+        )
+        ids = self.tokenizer.encode(text, add_special_tokens=False)
+        marks = self._blueprint.dialect.reasoning
+        return Prompt(
+            ids=tuple(ids),
+            text=text,
+            opens_reasoning=marks is not None and text.rstrip().endswith(marks[0]),
+        )
+
+    def _thinking_variables(self, thinking: bool | None) -> dict[str, object]:
+        if thinking is None:
+            return {}
+        variable = self._blueprint.dialect.thinking_variable
+        if variable is None:
+            raise RequestError(
+                f"{self.name} cannot turn reasoning on or off.",
+                field="thinking",
+                expected=None,
+                found=thinking,
+                hint="Leave `thinking` out.",
+            )
+        return {variable: thinking}
+
+    def encode_text(self, text: str) -> Prompt:
+        """Tokenize plain text for a model without a chat template; adds the tokenizer's BOS."""
+        return Prompt(ids=tuple(self.tokenizer.encode(text, add_special_tokens=True)), text=text)
+
+    def stream(
+        self,
+        messages: MessagesLike | Prompt,
+        *,
+        tools: Sequence[ToolLike] | None = None,
+        thinking: bool | None = None,
+        options: OptionsLike = None,
+    ) -> Stream:
+        """Start a reply and return its handle: iterate it for events, or wait for `result()`.
+
+        Everything about the request is checked before this returns.
+
+        Raises:
+            ContextOverflowError: the prompt leaves no room for a reply.
+            PhylaError: as `encode` and `phyla.load` raise them for messages and options.
+        """
+        if not isinstance(messages, Prompt):
+            messages = self.encode(messages, tools=tools, thinking=thinking)
+        return self._start(messages, options)
+
+    def chat(
+        self,
+        messages: MessagesLike,
+        *,
+        tools: Sequence[ToolLike] | None = None,
+        thinking: bool | None = None,
+        options: OptionsLike = None,
+    ) -> Reply:
+        """Answer a conversation; `stream(...).result()`."""
+        return self.stream(messages, tools=tools, thinking=thinking, options=options).result()
+
+    def generate(self, ids: Sequence[int] | Prompt, *, options: OptionsLike = None) -> Reply:
+        """Continue token ids, as they are: no template, nothing added."""
+        prompt = ids if isinstance(ids, Prompt) else read_ids(ids, self._runtime.vocab_size)
+        return self._start(prompt, options).result()
+
+    def trace(self, ids: Sequence[int] | Prompt) -> Trace:
+        """The logits of every position and each layer's hidden states, for a prompt run whole."""
+        prompt = read_ids(ids, self._runtime.vocab_size)
+        self._check_room(prompt, least=0)
+        runtime = self._runtime
+        return self._worker.submit(lambda: trace(runtime, prompt)).result()
+
+    def close(self) -> None:
+        """Cancel what is running, end the engine's thread, and refuse what comes after."""
+        self._shut_down()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    def _start(self, prompt: Prompt, options: OptionsLike) -> Stream:
+        runtime = self._runtime
+        read_ids(prompt, runtime.vocab_size)
+        self._check_room(prompt, least=1)
+        wanted = resolve(
+            read_options(options), self._defaults, self._blueprint.checkpoint.generation_config
+        )
+        check_token_ids(wanted, min(runtime.vocab_size, self.tokenizer.vocab_size))
+        request = Request(
+            prompt=prompt,
+            options=wanted,
+            processors=self._registry.logits_processors(read_options(options)),
+            submitted=time.perf_counter(),
+        )
+        channel = Channel()
+        self._open.add(channel)
+        observers = self._observers
+
+        def job() -> None:
+            try:
+                reply = run(runtime, request, channel.put, channel.cancelled.is_set)
+                for observer in observers:
+                    observer.finished(reply)
+            except BaseException as error:  # noqa: BLE001 (the reader of the stream gets it)
+                channel.close(error)
+            else:
+                channel.close()
+
+        self._worker.submit(job)
+        return Stream(channel)
+
+    def _check_room(self, prompt: Prompt, *, least: int) -> None:
+        limit = self._runtime.context - least
+        if len(prompt.ids) > limit:
+            raise ContextOverflowError(limit=limit, excess=len(prompt.ids) - limit)
+
+
+def _shut_down(worker: Worker, channels: weakref.WeakSet[Channel]) -> None:
+    for channel in list(channels):
+        channel.cancelled.set()
+    worker.close()
+
+
+def _prepare(blueprint: Blueprint, context: int) -> Runtime:
+    """Build the model and what its requests share; on the engine's thread."""
+    if mx.metal.is_available():
+        # Without it macOS may page the weights out between two requests.
+        mx.set_wired_limit(int(mx.device_info()["max_recommended_working_set_size"]))
+    model = build(blueprint)
+    cpu = on_cpu()
+    return Runtime(
+        model=model,
+        tokenizer=blueprint.tokenizer,
+        dtype=blueprint.precision.activations,
+        context=context,
+        vocab_size=blueprint.config.vocab_size,
+        eos=blueprint.eos,
+        chunk=_CPU_CHUNK if cpu else _GPU_CHUNK,
+        run_ahead=not cpu,
+    )
+

@@ -1,0 +1,138 @@
+"""The handle of a reply that is being made: iterate it, await it, cancel it, or wait for its end."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections import deque
+from collections.abc import AsyncIterator, Callable, Iterator
+from types import TracebackType
+
+from typing_extensions import Self
+
+from phyla.errors import CancelledError
+from phyla.events import Event, Finished, Reply
+
+
+class Channel:
+    """Where the engine's thread leaves events for whoever holds the stream."""
+
+    def __init__(self) -> None:
+        self._events: deque[Event] = deque()
+        self._ready = threading.Condition()
+        self._wake: Callable[[], None] | None = None
+        self._closed = False
+        self._error: BaseException | None = None
+        self.cancelled = threading.Event()
+
+    def put(self, event: Event) -> None:
+        """Add an event."""
+        with self._ready:
+            self._events.append(event)
+            self._notify()
+
+    def close(self, error: BaseException | None = None) -> None:
+        """No event will follow; `error` is raised to the reader after those already there."""
+        with self._ready:
+            self._closed, self._error = True, error
+            self._notify()
+
+    def take(self) -> Event | None:
+        """The next event, waiting for it; None at the end."""
+        with self._ready:
+            while not self._events and not self._closed:
+                self._ready.wait()
+            return self._pop()
+
+    async def take_async(self) -> Event | None:
+        """The next event, without blocking the event loop; None at the end."""
+        loop = asyncio.get_running_loop()
+        while True:
+            arrived = asyncio.Event()
+            with self._ready:
+                if self._events or self._closed:
+                    return self._pop()
+                self._wake = lambda: loop.call_soon_threadsafe(arrived.set)
+            await arrived.wait()
+
+    def _pop(self) -> Event | None:
+        if self._events:
+            return self._events.popleft()
+        if self._error is not None:
+            raise self._error
+        return None
+
+    def _notify(self) -> None:
+        self._ready.notify_all()
+        if self._wake is not None:
+            wake, self._wake = self._wake, None
+            wake()
+
+
+class Stream:
+    """A reply in the making.
+
+    Iterate it (`for` or `async for`) for its events; the last one is `Finished`. `result()` waits
+    for the end. Leaving a `with` block, closing the handle or dropping it cancels what is left.
+    """
+
+    def __init__(self, channel: Channel) -> None:
+        self._channel = channel
+        self._reply: Reply | None = None
+        self._reading = threading.Lock()
+
+    def __iter__(self) -> Iterator[Event]:
+        return self
+
+    def __next__(self) -> Event:
+        with self._reading:
+            event = self._channel.take()
+        return self._seen(event, StopIteration)
+
+    def __aiter__(self) -> AsyncIterator[Event]:
+        return self
+
+    async def __anext__(self) -> Event:
+        return self._seen(await self._channel.take_async(), StopAsyncIteration)
+
+    def _seen(self, event: Event | None, end: type[Exception]) -> Event:
+        if event is None:
+            raise end
+        if isinstance(event, Finished):
+            self._reply = event.reply
+        return event
+
+    def cancel(self) -> None:
+        """Ask for an early end; the reply so far arrives with finish reason `cancelled`."""
+        self._channel.cancelled.set()
+
+    def result(self) -> Reply:
+        """Wait for the end and return the reply.
+
+        Raises:
+            CancelledError: it was cancelled before the prompt was read.
+            PhylaError: whatever went wrong on the way.
+        """
+        for _ in self:
+            pass
+        if self._reply is None:
+            raise CancelledError("The stream ended without a reply.")
+        return self._reply
+
+    def close(self) -> None:
+        """Cancel what is left."""
+        self.cancel()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    def __del__(self) -> None:
+        self._channel.cancelled.set()

@@ -1,0 +1,89 @@
+"""The config keys of a Llama-shaped decoder, which several families share and extend."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from pydantic import Field, model_validator
+from typing_extensions import Self
+
+from phyla.family.config import FamilyConfig
+from phyla.family.rope import RopeConfig, read_rope
+
+if TYPE_CHECKING:
+    from phyla.checkpoint import Checkpoint
+
+
+class DecoderConfig(FamilyConfig):
+    """Keys of a decoder of attention and gated MLP blocks; a family sets its own defaults.
+
+    Attributes:
+        rope: the rotary keys, whichever spelling config.json uses.
+        head_dim: `kv_channels`, else `hidden_size / num_attention_heads`, when the key is absent.
+        num_key_value_heads: `num_attention_heads` when the key is absent.
+        tie_word_embeddings: None when the key is absent; the loader then goes by whether the file
+            holds a head.
+    """
+
+    default_rope_theta: ClassVar[float | None] = None
+
+    hidden_size: int = Field(gt=0)
+    intermediate_size: int = Field(gt=0)
+    num_hidden_layers: int = Field(gt=0)
+    num_attention_heads: int = Field(gt=0)
+    num_key_value_heads: int = Field(gt=0)
+    head_dim: int = Field(gt=0)
+    rms_norm_eps: float = Field(default=1e-6, gt=0)
+    max_position_embeddings: int | None = Field(default=None, gt=0)
+    attention_bias: bool = False
+    mlp_bias: bool = False
+    tie_word_embeddings: bool | None = None
+    rope: RopeConfig
+
+    @model_validator(mode="before")
+    @classmethod
+    def _fill_derived_keys(cls, data: object) -> object:
+        if not isinstance(data, Mapping):
+            return data
+        raw: dict[str, Any] = {str(key): value for key, value in data.items() if value is not None}
+        heads, width = raw.get("num_attention_heads"), raw.get("hidden_size")
+        if "num_key_value_heads" not in raw and heads is not None:
+            raw["num_key_value_heads"] = heads
+        if "head_dim" not in raw:
+            if "kv_channels" in raw:
+                raw["head_dim"] = raw["kv_channels"]
+            elif isinstance(heads, int) and isinstance(width, int) and heads > 0:
+                raw["head_dim"] = width // heads
+        if "rope" not in raw:
+            rope = read_rope(raw, default_theta=cls.default_rope_theta)
+            if rope is None:
+                raise ValueError("a config with 'rope_theta' (or 'rope_parameters')")
+            raw["rope"] = rope
+        return raw
+
+    @model_validator(mode="after")
+    def _heads_group_evenly(self) -> Self:
+        if self.num_attention_heads % self.num_key_value_heads:
+            raise ValueError(
+                f"num_attention_heads ({self.num_attention_heads}) to be a multiple of "
+                f"num_key_value_heads ({self.num_key_value_heads})"
+            )
+        return self
+
+    def settle(self, checkpoint: Checkpoint) -> Self:
+        """Tie the head to the embedding when config.json says so or the file holds no head."""
+        tied = bool(self.tie_word_embeddings) or not any(
+            name.endswith("lm_head.weight") for name in checkpoint.tensors
+        )
+        return self.model_copy(update={"tie_word_embeddings": tied})
+
+    @property
+    def tied(self) -> bool:
+        """Whether the head is the embedding's transpose."""
+        return bool(self.tie_word_embeddings)
+
+    @property
+    def context_length(self) -> int | None:
+        """How many tokens the model was made for."""
+        return self.max_position_embeddings

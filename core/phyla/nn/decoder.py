@@ -1,0 +1,244 @@
+"""The Llama-shaped decoder, in blocks: attention, gated MLP, layer, and the whole.
+
+A family chooses the blocks and their numbers; its model is a `CausalDecoder` built from them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import mlx.core as mx
+import mlx.nn as nn
+
+from phyla.family import (
+    AttentionCache,
+    CacheKind,
+    DecoderConfig,
+    Full,
+    Model,
+    Sliding,
+    Step,
+)
+from phyla.nn.activations import swiglu
+from phyla.nn.rope import Rope, Rotation
+
+
+@dataclass(frozen=True, kw_only=True)
+class AttentionShape:
+    """The numbers of a grouped-query attention block.
+
+    Attributes:
+        heads: query heads.
+        kv_heads: key and value heads; `heads` is a multiple of it.
+        head_dim: width of a head.
+        bias: whether q, k and v have a bias.
+        output_bias: whether o has one.
+        qk_norm_eps: normalize queries and keys per head (RMS, before the rotation) with this
+            epsilon; None for no norm.
+        window: how many tokens a query sees, itself included; None for all.
+    """
+
+    heads: int
+    kv_heads: int
+    head_dim: int
+    bias: bool = False
+    output_bias: bool = False
+    qk_norm_eps: float | None = None
+    window: int | None = None
+
+    @classmethod
+    def from_config(
+        cls, config: DecoderConfig, *, qk_norm: bool = False, window: int | None = None
+    ) -> AttentionShape:
+        """The shape that a config's shared keys describe."""
+        return cls(
+            heads=config.num_attention_heads,
+            kv_heads=config.num_key_value_heads,
+            head_dim=config.head_dim,
+            bias=config.attention_bias,
+            output_bias=config.attention_bias,
+            qk_norm_eps=config.rms_norm_eps if qk_norm else None,
+            window=window,
+        )
+
+    @property
+    def cache_kind(self) -> CacheKind:
+        """What this block needs remembered."""
+        if self.window is None:
+            return Full(heads=self.kv_heads, key_dim=self.head_dim, value_dim=self.head_dim)
+        return Sliding(
+            window=self.window,
+            heads=self.kv_heads,
+            key_dim=self.head_dim,
+            value_dim=self.head_dim,
+        )
+
+
+class Attention(nn.Module):
+    """Grouped-query attention (Ainslie et al. 2023, arXiv:2305.13245) with rotary positions."""
+
+    def __init__(self, dim: int, shape: AttentionShape) -> None:
+        super().__init__()
+        self.shape = shape
+        width = shape.heads * shape.head_dim
+        kv_width = shape.kv_heads * shape.head_dim
+        self.q_proj = nn.Linear(dim, width, bias=shape.bias)
+        self.k_proj = nn.Linear(dim, kv_width, bias=shape.bias)
+        self.v_proj = nn.Linear(dim, kv_width, bias=shape.bias)
+        self.o_proj = nn.Linear(width, dim, bias=shape.output_bias)
+        if shape.qk_norm_eps is not None:
+            self.q_norm = nn.RMSNorm(shape.head_dim, shape.qk_norm_eps)
+            self.k_norm = nn.RMSNorm(shape.head_dim, shape.qk_norm_eps)
+
+    def __call__(self, x: mx.array, rotation: Rotation, cache: AttentionCache) -> mx.array:
+        """Attend over the cache and this chunk; `x` is `[B, T, D]`."""
+        rows, length, _ = x.shape
+        shape = self.shape
+        queries = self.q_proj(x).reshape(rows, length, shape.heads, shape.head_dim)
+        keys = self.k_proj(x).reshape(rows, length, shape.kv_heads, shape.head_dim)
+        values = self.v_proj(x).reshape(rows, length, shape.kv_heads, shape.head_dim)
+        if shape.qk_norm_eps is not None:
+            queries, keys = self.q_norm(queries), self.k_norm(keys)
+        out = cache.attend(
+            rotation(queries.swapaxes(1, 2)),
+            rotation(keys.swapaxes(1, 2)),
+            values.swapaxes(1, 2),
+            scale=shape.head_dim**-0.5,
+        )  # (B, heads, T, head_dim)
+        return self.o_proj(out.swapaxes(1, 2).reshape(rows, length, -1))
+
+
+class GatedMLP(nn.Module):
+    """`down(silu(gate(x)) * up(x))` (Shazeer 2020, arXiv:2002.05202)."""
+
+    def __init__(self, dim: int, hidden: int, *, bias: bool = False) -> None:
+        super().__init__()
+        self.gate_proj = nn.Linear(dim, hidden, bias=bias)
+        self.up_proj = nn.Linear(dim, hidden, bias=bias)
+        self.down_proj = nn.Linear(hidden, dim, bias=bias)
+
+    @classmethod
+    def from_config(cls, config: DecoderConfig) -> GatedMLP:
+        """The block that a config's shared keys describe."""
+        return cls(config.hidden_size, config.intermediate_size, bias=config.mlp_bias)
+
+    def __call__(self, x: mx.array) -> mx.array:
+        """`[..., D]` to `[..., D]`."""
+        return self.down_proj(swiglu(self.gate_proj(x), self.up_proj(x)))
+
+
+class DecoderLayer(nn.Module):
+    """Pre-norm attention and MLP, each on a residual branch times `residual_scale`."""
+
+    def __init__(
+        self,
+        dim: int,
+        attention: AttentionShape,
+        mlp: nn.Module,
+        *,
+        norm_eps: float,
+        residual_scale: float = 1.0,
+    ) -> None:
+        super().__init__()
+        self.residual_scale = residual_scale
+        self.self_attn = Attention(dim, attention)
+        self.mlp = mlp
+        self.input_layernorm = nn.RMSNorm(dim, norm_eps)
+        self.post_attention_layernorm = nn.RMSNorm(dim, norm_eps)
+
+    @property
+    def cache_kind(self) -> CacheKind:
+        """What this layer needs remembered."""
+        return self.self_attn.shape.cache_kind
+
+    def __call__(self, x: mx.array, rotation: Rotation, cache: AttentionCache) -> mx.array:
+        """`[B, T, D]` to `[B, T, D]`."""
+        x = x + self._branch(self.self_attn(self.input_layernorm(x), rotation, cache))
+        return x + self._branch(self.mlp(self.post_attention_layernorm(x)))
+
+    def _branch(self, out: mx.array) -> mx.array:
+        return out if self.residual_scale == 1.0 else out * self.residual_scale
+
+
+class CausalDecoder(Model):
+    """Embedding, decoder layers, final norm, head.
+
+    Args:
+        vocab_size: rows of the embedding.
+        dim: width of the hidden states.
+        layers: the layers, in order.
+        rope: the rotary embedding that all layers share.
+        norm_eps: epsilon of the final norm.
+        tied: whether the head is the embedding's transpose.
+        embedding_scale: multiplies the embeddings.
+        head_scale: multiplies the normed hidden states before the head.
+    """
+
+    def __init__(
+        self,
+        *,
+        vocab_size: int,
+        dim: int,
+        layers: Sequence[DecoderLayer],
+        rope: Rope,
+        norm_eps: float,
+        tied: bool,
+        embedding_scale: float = 1.0,
+        head_scale: float = 1.0,
+    ) -> None:
+        super().__init__()
+        self.rope = rope
+        self.tied = tied
+        self.embedding_scale = embedding_scale
+        self.head_scale = head_scale
+        self.embed_tokens = nn.Embedding(vocab_size, dim)
+        self.layers = list(layers)
+        self.norm = nn.RMSNorm(dim, norm_eps)
+        if not tied:
+            self.lm_head = nn.Linear(dim, vocab_size, bias=False)
+
+    @classmethod
+    def from_config(
+        cls,
+        config: DecoderConfig,
+        layers: Sequence[DecoderLayer],
+        *,
+        embedding_scale: float = 1.0,
+        head_scale: float = 1.0,
+    ) -> CausalDecoder:
+        """The decoder that a config's shared keys describe, around the given layers."""
+        return cls(
+            vocab_size=config.vocab_size,
+            dim=config.hidden_size,
+            layers=layers,
+            rope=Rope(config.rope, config.head_dim, config.max_position_embeddings),
+            norm_eps=config.rms_norm_eps,
+            tied=config.tied,
+            embedding_scale=embedding_scale,
+            head_scale=head_scale,
+        )
+
+    def cache_kinds(self) -> Sequence[CacheKind]:
+        """One kind per layer, in order."""
+        return [layer.cache_kind for layer in self.layers]
+
+    def embed(self, step: Step) -> mx.array:
+        """`[B, T]` ids to `[B, T, D]`."""
+        hidden = self.embed_tokens(step.ids)
+        return hidden if self.embedding_scale == 1.0 else hidden * self.embedding_scale
+
+    def __call__(self, hidden: mx.array, step: Step, caches: Sequence[Any]) -> mx.array:
+        """Run the layers and the final norm."""
+        rotation = self.rope(step)
+        for index, (layer, cache) in enumerate(zip(self.layers, caches, strict=True)):
+            hidden = layer(hidden, rotation, cache)
+            step.tap(index, hidden)
+        return self.norm(hidden)
+
+    def logits(self, hidden: mx.array) -> mx.array:
+        """`[..., D]` to `[..., V]`."""
+        if self.head_scale != 1.0:
+            hidden = hidden * self.head_scale
+        return self.embed_tokens.as_linear(hidden) if self.tied else self.lm_head(hidden)

@@ -1,0 +1,141 @@
+"""Sparse mixture of experts: each token goes through a few of many gated MLPs."""
+
+from __future__ import annotations
+
+import mlx.core as mx
+import mlx.nn as nn
+
+from phyla.backend import on_cpu
+from phyla.nn.activations import swiglu
+
+# Below this many (token, expert) pairs, sorting costs more than the scattered reads it saves.
+_SORT_FROM = 64
+
+
+class ExpertLinear(nn.Module):
+    """One linear map per expert, stacked: weight `[experts, out, in]`."""
+
+    def __init__(self, experts: int, inputs: int, outputs: int) -> None:
+        super().__init__()
+        scale = inputs**-0.5
+        self.weight = mx.random.uniform(low=-scale, high=scale, shape=(experts, outputs, inputs))
+
+    def __call__(self, x: mx.array, experts: mx.array, *, in_order: bool) -> mx.array:
+        """Apply expert `experts[i]` to row i of `x` `[N, 1, in]`; gives `[N, 1, out]`."""
+        if on_cpu() and self.weight.dtype != mx.float32:
+            return self._in_float32(x, experts).astype(x.dtype)
+        return mx.gather_mm(
+            x, self.weight.swapaxes(-1, -2), rhs_indices=experts, sorted_indices=in_order
+        )
+
+    def _in_float32(self, x: mx.array, experts: mx.array) -> mx.array:
+        """The only type in which MLX has a gathered product on a CPU; unpacks what is in use."""
+        x, weight = x.astype(mx.float32), self.weight
+        if experts.size < weight.shape[0]:
+            return x @ weight[experts].astype(mx.float32).swapaxes(-1, -2)
+        return mx.gather_mm(x, weight.astype(mx.float32).swapaxes(-1, -2), rhs_indices=experts)
+
+    def to_quantized(
+        self, group_size: int | None = None, bits: int | None = None, mode: str = "affine"
+    ) -> QuantizedExpertLinear:
+        """The same map with packed weights, as `mlx.nn.quantize` asks for it."""
+        experts, outputs, inputs = self.weight.shape
+        return QuantizedExpertLinear(
+            experts, inputs, outputs, group_size=group_size or 64, bits=bits or 4, mode=mode
+        )
+
+
+class QuantizedExpertLinear(nn.Module):
+    """`ExpertLinear` with packed weights."""
+
+    def __init__(
+        self, experts: int, inputs: int, outputs: int, *, group_size: int, bits: int, mode: str
+    ) -> None:
+        super().__init__()
+        self.group_size, self.bits, self.mode = group_size, bits, mode
+        packed = mx.quantize(
+            mx.zeros((experts, outputs, inputs)), group_size=group_size, bits=bits, mode=mode
+        )
+        self.weight, self.scales = packed[0], packed[1]
+        if len(packed) > 2:
+            self.biases = packed[2]
+        self.freeze()
+
+    def __call__(self, x: mx.array, experts: mx.array, *, in_order: bool) -> mx.array:
+        """Apply expert `experts[i]` to row i of `x` `[N, 1, in]`; gives `[N, 1, out]`."""
+        return mx.gather_qmm(
+            x,
+            self.weight,
+            self.scales,
+            self.get("biases"),
+            rhs_indices=experts,
+            transpose=True,
+            group_size=self.group_size,
+            bits=self.bits,
+            mode=self.mode,
+            sorted_indices=in_order,
+        )
+
+
+class ExpertMLPs(nn.Module):
+    """The gated MLPs of all experts, under the names that MLX conversions use."""
+
+    def __init__(self, experts: int, dim: int, hidden: int) -> None:
+        super().__init__()
+        self.gate_proj = ExpertLinear(experts, dim, hidden)
+        self.up_proj = ExpertLinear(experts, dim, hidden)
+        self.down_proj = ExpertLinear(experts, hidden, dim)
+
+    def __call__(self, x: mx.array, chosen: mx.array) -> mx.array:
+        """Run tokens `[N, D]` through experts `chosen` `[N, K]`; gives `[N, K, D]`.
+
+        With many tokens the pairs are sorted by expert, so each expert's weights are read once.
+        """
+        count, per_token = chosen.shape
+        flat = chosen.reshape(-1)
+        tokens = mx.repeat(mx.arange(count), per_token)
+        in_order = flat.size >= _SORT_FROM
+        order = mx.argsort(flat) if in_order else None
+        if order is not None:
+            flat, tokens = flat[order], tokens[order]
+        rows = x[tokens][:, None, :]  # (N * K, 1, D)
+        hidden = swiglu(
+            self.gate_proj(rows, flat, in_order=in_order),
+            self.up_proj(rows, flat, in_order=in_order),
+        )
+        out = self.down_proj(hidden, flat, in_order=in_order)[:, 0, :]
+        if order is not None:
+            out = out[mx.argsort(order)]
+        return out.reshape(count, per_token, -1)
+
+
+class SparseMoE(nn.Module):
+    """Top-k routing by softmax (Shazeer et al. 2017, arXiv:1701.06538; Qwen3-MoE's form).
+
+    Args:
+        dim: width of the hidden states.
+        hidden: width of one expert.
+        experts: how many there are.
+        per_token: how many each token goes through.
+        normalize: divide the chosen weights by their sum.
+    """
+
+    def __init__(
+        self, dim: int, hidden: int, *, experts: int, per_token: int, normalize: bool
+    ) -> None:
+        super().__init__()
+        self.per_token = per_token
+        self.normalize = normalize
+        self.gate = nn.Linear(dim, experts, bias=False)
+        self.switch_mlp = ExpertMLPs(experts, dim, hidden)
+
+    def __call__(self, x: mx.array) -> mx.array:
+        """`[..., D]` to `[..., D]`; the router's softmax is in float32."""
+        tokens = x.reshape(-1, x.shape[-1])
+        weights = mx.softmax(self.gate(tokens).astype(mx.float32), axis=-1)
+        chosen = mx.argpartition(-weights, kth=self.per_token - 1, axis=-1)[:, : self.per_token]
+        weights = mx.take_along_axis(weights, chosen, axis=-1)
+        if self.normalize:
+            weights = weights / weights.sum(axis=-1, keepdims=True)
+        out = self.switch_mlp(tokens, chosen)
+        return (out * weights[..., None].astype(x.dtype)).sum(axis=1).reshape(x.shape)

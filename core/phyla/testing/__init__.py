@@ -1,0 +1,40 @@
+"""The conformance kit: tiny checkpoints with random weights, and what every family must hold to.
+
+Needs the `test` extra. A family's test module takes five lines::
+
+    from pathlib import Path
+
+    from phyla.testing import Conformance, read_tiny, subjects
+
+    subject = subjects(read_tiny(Path(__file__).with_name("tiny.json")))
+
+
+    class TestConformance(Conformance):
+        pass
+"""
+
+from __future__ import annotations
+
+from phyla.testing.files import CHATML, write_files
+from phyla.testing.forward import Forward, assert_close
+from phyla.testing.invariants import Conformance, Subject, subjects
+from phyla.testing.tiny import Tiny, prompt_ids, read_tiny, write_checkpoint
+from phyla.testing.tokenizer import BYTE_TOKENS, SPECIAL_TOKENS
+from phyla.testing.weights import random_tensor
+
+__all__ = [
+    "BYTE_TOKENS",
+    "CHATML",
+    "SPECIAL_TOKENS",
+    "Conformance",
+    "Forward",
+    "Subject",
+    "Tiny",
+    "assert_close",
+    "prompt_ids",
+    "random_tensor",
+    "read_tiny",
+    "subjects",
+    "write_checkpoint",
+    "write_files",
+]

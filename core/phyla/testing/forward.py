@@ -1,0 +1,115 @@
+"""A model without an engine around it: its logits, however a prompt is cut."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import mlx.core as mx
+import numpy as np
+
+from phyla.checkpoint import open_checkpoint
+from phyla.engine.decode import Cursor
+from phyla.engine.loading import build, plan
+from phyla.registry import discover
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from pathlib import Path
+
+    from numpy.typing import ArrayLike, NDArray
+
+    from phyla.family import Model
+    from phyla.registry import Registry
+
+# What a float32 computation in another order may differ by, as a part of the logits' range.
+TOLERANCE = 1e-4
+
+
+class Forward:
+    """A checkpoint's model, on the thread that made it.
+
+    Args:
+        source: what `phyla.load` takes.
+        dtype: as `phyla.load` takes it.
+        family: the family's name, when more than one could take the checkpoint.
+        registry: the families to choose from; all installed ones when absent.
+    """
+
+    def __init__(
+        self,
+        source: str | Path,
+        *,
+        dtype: str | None = "float32",
+        family: str | None = None,
+        registry: Registry | None = None,
+    ) -> None:
+        checkpoint = open_checkpoint(source, offline=True)
+        chosen = (registry or discover()).family_for(checkpoint, family)
+        blueprint = plan(checkpoint, chosen, dtype=dtype)
+        self.family = chosen.name
+        self.config = blueprint.config
+        self.model: Model = build(blueprint)
+        self._dtype = blueprint.precision.activations
+
+    def logits(
+        self, ids: Sequence[int], *, chunk: int | None = None, extent: int | None = None
+    ) -> NDArray[np.float32]:
+        """The logits `[T, V]` of every position, fed `chunk` tokens at a time, or all at once.
+
+        `extent` is how many tokens the sequence may reach; as many as there are when None.
+        """
+        cursor = self._cursor(extent or len(ids))
+        size = chunk or len(ids)
+        pieces = [
+            np.array(cursor.trace(ids[start : start + size], _ignore))
+            for start in range(0, len(ids), size)
+        ]
+        return np.concatenate(pieces)
+
+    def decoded(self, ids: Sequence[int], *, prompt: int, chunk: int) -> NDArray[np.float32]:
+        """The logits `[T - prompt + 1, V]` after `prompt` tokens and after each one that follows.
+
+        The prompt is read in chunks and the rest token by token, as generation does.
+        """
+        cursor = self._cursor(len(ids))
+        rows = [cursor.prefill(ids[:prompt], chunk=chunk)]
+        rows += [cursor.advance(mx.array(token)) for token in ids[prompt:]]
+        return np.array(mx.stack(rows))
+
+    def greedy(self, ids: Sequence[int], count: int, *, chunk: int = 512) -> list[int]:
+        """The `count` likeliest tokens after `ids`, each after the one before."""
+        cursor = self._cursor(len(ids) + count)
+        logits = cursor.prefill(ids, chunk=chunk)
+        tokens: list[int] = []
+        for _ in range(count):
+            token = mx.argmax(logits)
+            tokens.append(int(token.item()))
+            if len(tokens) < count:
+                logits = cursor.advance(token)
+        return tokens
+
+    def _cursor(self, extent: int) -> Cursor:
+        return Cursor(self.model, dtype=self._dtype, extent=extent, reserve=extent)
+
+
+def _ignore(layer: int, hidden: mx.array) -> None:
+    """A tap that looks away."""
+
+
+def assert_close(found: ArrayLike, reference: ArrayLike, *, tolerance: float = TOLERANCE) -> None:
+    """Check that logits agree: their largest difference is a small part of the reference's range.
+
+    Raises:
+        AssertionError: they do not, or their shapes differ; tells the difference and the range.
+    """
+    ours, theirs = np.asarray(found, np.float64), np.asarray(reference, np.float64)
+    if ours.shape != theirs.shape:
+        raise AssertionError(f"shape {ours.shape} instead of {theirs.shape}")
+    spread = float(theirs.max() - theirs.min())
+    difference = float(np.abs(ours - theirs).max())
+    if not difference < tolerance * spread:  # also when one of them is nan
+        place = tuple(int(i) for i in np.unravel_index(np.abs(ours - theirs).argmax(), ours.shape))
+        raise AssertionError(
+            f"differs by {difference:.3g} at {place}: {difference / spread:.3g} of the range "
+            f"{spread:.3g}, more than {tolerance:.3g}"
+        )

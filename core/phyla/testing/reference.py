@@ -1,0 +1,111 @@
+"""The other side of a parity test: the same checkpoint, run by transformers in float32.
+
+Needs the `parity` extra.
+"""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any
+
+import mlx.core as mx
+import numpy as np
+
+from phyla.testing.files import CHATML, write_files
+from phyla.testing.weights import random_tensor
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+    from pathlib import Path
+
+    from numpy.typing import NDArray
+
+# What the config is called that transformers itself wrote, in the spelling of its version.
+RESAVED_CONFIG = "config.resaved.json"
+
+
+class Reference:
+    """A checkpoint folder, loaded by transformers.
+
+    Args:
+        folder: the checkpoint, of an architecture that transformers has.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        import torch
+        from transformers import AutoModelForCausalLM
+
+        self._torch = torch
+        self._model = AutoModelForCausalLM.from_pretrained(
+            folder, dtype=torch.float32, attn_implementation="eager"
+        ).eval()
+
+    def logits(self, ids: Sequence[int]) -> NDArray[np.float32]:
+        """The logits `[T, V]` of every position, in one pass."""
+        with self._torch.no_grad():
+            return self._model(self._torch.tensor([list(ids)])).logits[0].numpy()
+
+    def greedy(self, ids: Sequence[int], count: int) -> tuple[list[int], NDArray[np.float32]]:
+        """The `count` likeliest tokens after `ids`, each after the one before, and their logits.
+
+        The logits are `[count, V]`.
+        """
+        torch = self._torch
+        tokens: list[int] = []
+        rows: list[NDArray[np.float32]] = []
+        with torch.no_grad():
+            out = self._model(torch.tensor([list(ids)]), use_cache=True)
+            while True:
+                rows.append(out.logits[0, -1].numpy())
+                tokens.append(int(rows[-1].argmax()))
+                if len(tokens) == count:
+                    return tokens, np.stack(rows)
+                out = self._model(
+                    torch.tensor([tokens[-1:]]), past_key_values=out.past_key_values, use_cache=True
+                )
+
+
+def write_reference_checkpoint(
+    folder: Path,
+    config: Mapping[str, Any],
+    *,
+    seed: int = 0,
+    dtype: str = "float32",
+    chat_template: str | None = CHATML,
+) -> Path:
+    """Write a checkpoint with random weights under the names that transformers gives them.
+
+    config.json is as given; `config.resaved.json` is how transformers writes it.
+
+    Args:
+        folder: where to.
+        config: of an architecture that transformers has.
+        seed: of the weights.
+        dtype: what they are stored as.
+        chat_template: the chat template, or None.
+    """
+    from transformers import AutoConfig, AutoModelForCausalLM
+
+    keys = {key: value for key, value in config.items() if key != "model_type"}
+    model = AutoModelForCausalLM.from_config(AutoConfig.for_model(config["model_type"], **keys))
+    model.save_pretrained(folder)
+    (folder / "config.json").replace(folder / RESAVED_CONFIG)
+    tensors = random_tensors(tensor_shapes(folder), seed=seed, dtype=dtype)
+    return write_files(folder, config, tensors, chat_template=chat_template)
+
+
+def tensor_shapes(folder: Path) -> dict[str, tuple[int, ...]]:
+    """The names and shapes in a folder's model.safetensors."""
+    with (folder / "model.safetensors").open("rb") as file:
+        header = json.loads(file.read(int.from_bytes(file.read(8), "little")))
+    return {name: tuple(at["shape"]) for name, at in header.items() if name != "__metadata__"}
+
+
+def random_tensors(
+    shapes: Mapping[str, tuple[int, ...]], *, seed: int = 0, dtype: str = "float32"
+) -> dict[str, mx.array]:
+    """`random_tensor` for every name, in the type that the file shall have."""
+    return {
+        name: mx.array(random_tensor(name, tuple(shape), seed=seed)).astype(getattr(mx, dtype))
+        for name, shape in shapes.items()
+    }

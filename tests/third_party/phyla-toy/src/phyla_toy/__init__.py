@@ -1,0 +1,1 @@
+"""A toy model family for Phyla."""
