@@ -6,7 +6,6 @@ loads the tiny model too, so that the blocks can be written as a reader would ty
 
 from __future__ import annotations
 
-import json
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -27,64 +26,22 @@ pytest_collect_file = Sybil(
 
 _CONFIG = {
     "model_type": "llama",
+    "vocab_size": 264,
     "hidden_size": 16,
     "intermediate_size": 32,
     "num_hidden_layers": 2,
     "num_attention_heads": 2,
     "num_key_value_heads": 1,
     "max_position_embeddings": 512,
-    "rms_norm_eps": 1e-5,
-    "tie_word_embeddings": True,
 }
-_TEMPLATE = (
-    "{% for m in messages %}<|im_start|>{{ m['role'] }}\n{{ m['content'] }}<|im_end|>\n"
-    "{% endfor %}{% if add_generation_prompt %}<|im_start|>assistant\n{% endif %}"
-)
 
 
 @pytest.fixture(scope="session")
 def tiny_llama(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A Llama of two layers with seeded random weights and a vocabulary of bytes."""
-    import mlx.core as mx
-    from tokenizers import Tokenizer, decoders, models, pre_tokenizers
+    """A Llama of two layers with random weights and a vocabulary of bytes."""
+    from phyla.testing import write_checkpoint
 
-    folder = tmp_path_factory.mktemp("models") / "tiny-llama"
-    folder.mkdir()
-    special = ["<|im_start|>", "<|im_end|>"]
-    vocabulary = sorted(pre_tokenizers.ByteLevel.alphabet())
-    tokenizer = Tokenizer(models.BPE({text: i for i, text in enumerate(vocabulary)}, merges=[]))
-    tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
-    tokenizer.decoder = decoders.ByteLevel()
-    tokenizer.add_special_tokens(special)
-    tokenizer.save(str(folder / "tokenizer.json"))
-    config = {**_CONFIG, "vocab_size": tokenizer.get_vocab_size()}
-    (folder / "config.json").write_text(json.dumps(config))
-    (folder / "generation_config.json").write_text(json.dumps({"max_new_tokens": 16}))
-    (folder / "tokenizer_config.json").write_text(
-        json.dumps({"eos_token": "<|im_end|>", "chat_template": _TEMPLATE})
-    )
-    mx.random.seed(0)
-    shapes: dict[str, tuple[int, ...]] = {
-        "embed_tokens": (config["vocab_size"], 16),
-        "norm": (16,),
-    }
-    for layer in ("layers.0", "layers.1"):
-        shapes |= {
-            f"{layer}.input_layernorm": (16,),
-            f"{layer}.post_attention_layernorm": (16,),
-            f"{layer}.self_attn.q_proj": (16, 16),
-            f"{layer}.self_attn.k_proj": (8, 16),
-            f"{layer}.self_attn.v_proj": (8, 16),
-            f"{layer}.self_attn.o_proj": (16, 16),
-            f"{layer}.mlp.gate_proj": (32, 16),
-            f"{layer}.mlp.up_proj": (32, 16),
-            f"{layer}.mlp.down_proj": (16, 32),
-        }
-    weights = {
-        f"model.{name}.weight": mx.random.normal(shape, scale=0.3) for name, shape in shapes.items()
-    }
-    mx.save_safetensors(str(folder / "model.safetensors"), weights, metadata={"format": "pt"})
-    return folder
+    return write_checkpoint(tmp_path_factory.mktemp("models") / "tiny-llama", _CONFIG)
 
 
 @pytest.fixture(scope="session")

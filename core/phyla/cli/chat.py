@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import typer
+import typer  # noqa: TC002 (read by Typer)
 
 from phyla.cli import arguments, failures
 from phyla.cli.shell import ModelChoice, Shell

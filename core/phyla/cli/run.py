@@ -22,7 +22,9 @@ def run(
     model: arguments.Model,
     prompt: Annotated[
         str | None,
-        typer.Argument(help="What to say; - or nothing reads it from standard input."),
+        typer.Argument(
+            metavar="PROMPT", help="What to say; - or nothing reads it from standard input."
+        ),
     ] = None,
     *,
     system: arguments.System = None,

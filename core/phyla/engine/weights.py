@@ -81,6 +81,7 @@ def load_weights(
     reader = _Reader(checkpoint.load())
     filled: dict[str, mx.array] = {}
     batch: list[mx.array] = []
+    held = 0
     for name in parameters:
         path, _, kind = name.rpartition(".")
         layer = layers.get(path) if kind == "weight" else None
@@ -98,10 +99,10 @@ def load_weights(
             arrays = {name: unpack(weight, scales, biases, schemes[path], precision.activations)}
         filled.update(arrays)
         batch.extend(arrays.values())
-        del arrays
-        if sum(array.nbytes for array in batch) >= _BATCH_BYTES:
+        held += sum(array.nbytes for array in arrays.values())
+        if held >= _BATCH_BYTES:
             mx.eval(batch)
-            batch = []
+            batch, held = [], 0
     mx.eval(batch)
     model.update(tree_unflatten(list(filled.items())))
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar, cast
 
 from pydantic import Field, model_validator
 from typing_extensions import Self
@@ -46,7 +46,8 @@ class DecoderConfig(FamilyConfig):
     def _fill_derived_keys(cls, data: object) -> object:
         if not isinstance(data, Mapping):
             return data
-        raw: dict[str, Any] = {str(key): value for key, value in data.items() if value is not None}
+        keys = cast("Mapping[str, Any]", data)
+        raw = {str(key): value for key, value in keys.items() if value is not None}
         heads, width = raw.get("num_attention_heads"), raw.get("hidden_size")
         if "num_key_value_heads" not in raw and heads is not None:
             raw["num_key_value_heads"] = heads

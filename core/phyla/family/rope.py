@@ -7,7 +7,7 @@ both inside; some MLX conversions write `type` for `rope_type`. All three are re
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, Literal
+from typing import Any, Literal, cast
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
@@ -78,7 +78,8 @@ def read_rope(raw: Mapping[str, Any], *, default_theta: float | None) -> dict[st
     for key in ("rope_scaling", "rope_parameters"):
         scaling = raw.get(key)
         if isinstance(scaling, Mapping):
-            merged.update({str(k): v for k, v in scaling.items() if v is not None})
+            keys = cast("Mapping[str, Any]", scaling)
+            merged.update({str(k): v for k, v in keys.items() if v is not None})
     if "type" in merged:
         merged.setdefault("rope_type", merged["type"])
         del merged["type"]

@@ -50,19 +50,19 @@ class Reference:
 
         The logits are `[count, V]`.
         """
-        torch = self._torch
-        tokens: list[int] = []
-        rows: list[NDArray[np.float32]] = []
-        with torch.no_grad():
-            out = self._model(torch.tensor([list(ids)]), use_cache=True)
-            while True:
-                rows.append(out.logits[0, -1].numpy())
-                tokens.append(int(rows[-1].argmax()))
-                if len(tokens) == count:
-                    return tokens, np.stack(rows)
-                out = self._model(
-                    torch.tensor([tokens[-1:]]), past_key_values=out.past_key_values, use_cache=True
-                )
+        prompt = self._torch.tensor([list(ids)])
+        out = self._model.generate(
+            prompt,
+            attention_mask=self._torch.ones_like(prompt),
+            max_new_tokens=count,
+            do_sample=False,
+            eos_token_id=None,
+            pad_token_id=0,
+            return_dict_in_generate=True,
+            output_logits=True,
+        )
+        tokens = out.sequences[0, len(ids) :].tolist()
+        return tokens, self._torch.cat(out.logits).numpy()
 
 
 def write_reference_checkpoint(

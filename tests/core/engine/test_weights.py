@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import mlx.core as mx
@@ -336,6 +337,15 @@ def test_narrow_matrices_stay_as_stored_and_vectors_take_the_activations_type(dt
         "proj.bias": mx.float32,
         "experts.weight": dtype,
     }
+
+
+def test_block_types_unpacked_on_reading_are_held_in_half_the_size():
+    checkpoint = checkpoint_of(floats())
+    tensors = {name: replace(info, dtype="Q4_K") for name, info in checkpoint.tensors.items()}
+    model = Tiny()
+    load_weights(model, replace(checkpoint, tensors=tensors), [], STORED)
+    found = parameters(model)
+    assert (found["proj.weight"].dtype, found["norm.weight"].dtype) == (mx.float16, mx.float32)
 
 
 def test_float32_holds_everything_in_float32():

@@ -1,0 +1,5 @@
+"""Makes `python -m phyla.cli` the same as `phyla`."""
+
+from phyla.cli import main
+
+main()
