@@ -32,7 +32,21 @@ from phyla.errors import (
 if TYPE_CHECKING:
     from phyla.engine.engine import Engine, load
     from phyla.engine.stream import Stream
-    from phyla.events import Event, Finished, Reply, TextDelta, Timings, TokenLogprob, Usage
+    from phyla.events import (
+        Event,
+        Finished,
+        ReasoningDelta,
+        Reply,
+        TextDelta,
+        Timings,
+        TokenLogprob,
+        ToolCallDelta,
+        ToolCallError,
+        ToolCallFailed,
+        ToolCallFinished,
+        ToolCallStarted,
+        Usage,
+    )
     from phyla.messages import Message, Reasoning, Text, Tool, ToolCall, ToolResult
     from phyla.options import Options
     from phyla.prompt import Prompt
@@ -46,7 +60,21 @@ _HOME = {
     "Options": "phyla.options",
     "Prompt": "phyla.prompt",
     **dict.fromkeys(
-        ("Event", "Finished", "Reply", "TextDelta", "Timings", "TokenLogprob", "Usage"),
+        (
+            "Event",
+            "Finished",
+            "ReasoningDelta",
+            "Reply",
+            "TextDelta",
+            "Timings",
+            "TokenLogprob",
+            "ToolCallDelta",
+            "ToolCallError",
+            "ToolCallFailed",
+            "ToolCallFinished",
+            "ToolCallStarted",
+            "Usage",
+        ),
         "phyla.events",
     ),
     **dict.fromkeys(
@@ -71,6 +99,7 @@ __all__ = [
     "PluginError",
     "Prompt",
     "Reasoning",
+    "ReasoningDelta",
     "Reply",
     "RequestError",
     "Stream",
@@ -81,6 +110,11 @@ __all__ = [
     "TokenLogprob",
     "Tool",
     "ToolCall",
+    "ToolCallDelta",
+    "ToolCallError",
+    "ToolCallFailed",
+    "ToolCallFinished",
+    "ToolCallStarted",
     "ToolResult",
     "UnsupportedModalityError",
     "UnsupportedModelError",

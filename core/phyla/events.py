@@ -10,6 +10,8 @@ from typing import Literal, TypeAlias
 
 from pydantic import BaseModel, ConfigDict
 
+from phyla.messages import ToolCall
+
 FinishReason = Literal["stop", "length", "tool_calls", "cancelled", "context_full"]
 
 
@@ -48,13 +50,32 @@ class Timings(BaseModel):
     decode: float = 0.0
 
 
+class ToolCallError(BaseModel):
+    """Something in a reply that should have been a tool call; nothing of it is lost.
+
+    Attributes:
+        raw: the model's own words.
+        reason: why they are no call.
+        incomplete: the reply ended inside the call, rather than the call being wrong.
+    """
+
+    model_config = ConfigDict(frozen=True)
+
+    raw: str
+    reason: str
+    incomplete: bool = False
+
+
 class Reply(BaseModel):
     """A finished reply.
 
     Attributes:
-        text: the answer, without end-of-turn tokens and stop texts.
-        finish_reason: `stop` (the model ended, or a stop text or id came), `length` (max_tokens),
-            `context_full`, or `cancelled`.
+        text: the answer, without reasoning, tool calls, markers, end-of-turn tokens and stop texts.
+        reasoning: what the model thought before and between.
+        tool_calls: the calls it made, in order.
+        tool_call_errors: what should have been calls and cannot be read as such.
+        finish_reason: `stop` (the model ended, or a stop text or id came), `tool_calls` (it ended
+            and wants tools called), `length` (max_tokens), `context_full`, or `cancelled`.
         usage: token counts.
         timings: seconds.
         seed: the seed in use; the same request with this seed gives the same reply.
@@ -65,6 +86,9 @@ class Reply(BaseModel):
     model_config = ConfigDict(frozen=True)
 
     text: str
+    reasoning: str = ""
+    tool_calls: tuple[ToolCall, ...] = ()
+    tool_call_errors: tuple[ToolCallError, ...] = ()
     finish_reason: FinishReason
     usage: Usage
     timings: Timings
@@ -87,6 +111,51 @@ class TextDelta:
 
 
 @dataclass(frozen=True)
+class ReasoningDelta:
+    """A piece of what the model thinks; the pieces together are `Reply.reasoning`."""
+
+    text: str
+    kind: Literal["reasoning"] = "reasoning"
+
+
+@dataclass(frozen=True)
+class ToolCallStarted:
+    """The model calls a tool, and which is known. `index` counts the reply's calls from 0."""
+
+    index: int
+    id: str
+    name: str
+    kind: Literal["tool_call_started"] = "tool_call_started"
+
+
+@dataclass(frozen=True)
+class ToolCallDelta:
+    """More of a call's arguments, as JSON text; the deltas of a call join to its final JSON."""
+
+    index: int
+    arguments: str
+    kind: Literal["tool_call_delta"] = "tool_call_delta"
+
+
+@dataclass(frozen=True)
+class ToolCallFinished:
+    """A call is complete."""
+
+    index: int
+    call: ToolCall
+    kind: Literal["tool_call_finished"] = "tool_call_finished"
+
+
+@dataclass(frozen=True)
+class ToolCallFailed:
+    """What should be a call cannot be read; `index` is that of a call that had started, if any."""
+
+    index: int | None
+    error: ToolCallError
+    kind: Literal["tool_call_failed"] = "tool_call_failed"
+
+
+@dataclass(frozen=True)
 class Finished:
     """The last event of every stream that did not fail."""
 
@@ -94,4 +163,12 @@ class Finished:
     kind: Literal["finished"] = "finished"
 
 
-Event: TypeAlias = TextDelta | Finished
+Event: TypeAlias = (
+    TextDelta
+    | ReasoningDelta
+    | ToolCallStarted
+    | ToolCallDelta
+    | ToolCallFinished
+    | ToolCallFailed
+    | Finished
+)

@@ -42,6 +42,7 @@ class ToolCall(_Block):
         name: the tool.
         arguments: the arguments as a mapping; JSON text is parsed on the way in.
         raw: the model's own words for the call, empty when the call came from the caller.
+        notes: what had to be repaired in the model's words, or does not fit the tool's schema.
     """
 
     type: Literal["tool_call"] = "tool_call"
@@ -49,6 +50,7 @@ class ToolCall(_Block):
     name: str
     arguments: dict[str, Any] = Field(default_factory=dict)
     raw: str = ""
+    notes: tuple[str, ...] = ()
 
     @field_validator("arguments", mode="before")
     @classmethod

@@ -31,8 +31,9 @@ class Options(BaseModel):
             (Keskar et al. 2019, arXiv:1909.05858).
         presence_penalty: subtracted once from the logit of each token in the window.
         frequency_penalty: subtracted per occurrence in the window.
-        penalty_window: the penalties look at this many latest tokens, prompt included; 0 means all
-            generated tokens and none of the prompt.
+        penalty_window: all three penalties look at this many latest tokens, prompt included; when
+            absent, the repetition penalty looks at the prompt and the reply, as in transformers,
+            and the other two at the reply alone, as in the OpenAI API.
         logit_bias: added to the logits, by token id.
         suppress_tokens: ids that may not be generated.
         seed: makes the reply repeatable; one is drawn and reported when absent.
@@ -53,7 +54,7 @@ class Options(BaseModel):
     repetition_penalty: Annotated[float, Field(gt=0, allow_inf_nan=False)] | None = None
     presence_penalty: Annotated[float, Field(allow_inf_nan=False)] | None = None
     frequency_penalty: Annotated[float, Field(allow_inf_nan=False)] | None = None
-    penalty_window: Annotated[int, Field(ge=0)] | None = None
+    penalty_window: Annotated[int, Field(ge=1)] | None = None
     logit_bias: dict[int, Annotated[float, Field(allow_inf_nan=False)]] | None = None
     suppress_tokens: tuple[int, ...] | None = None
     seed: Annotated[int, Field(ge=0, lt=2**64)] | None = None

@@ -11,28 +11,48 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
 
-@contextmanager
-def ctrl_c(action: Callable[[], None]) -> Iterator[threading.Event]:
-    """Inside, the first Ctrl-C calls `action`, and the second interrupts as usual.
+class Interruption:
+    """What the first Ctrl-C does."""
 
-    Gives an event that is set by the first. A handler, and not an exception that is caught: an
-    exception could strike between an event's arrival and its being printed, and lose it.
+    def __init__(self) -> None:
+        self._pressed = False
+        self._action: Callable[[], None] | None = None
+
+    def then(self, action: Callable[[], None]) -> None:
+        """Do this on Ctrl-C; at once if it was pressed already."""
+        self._action = action
+        if self._pressed:
+            action()
+
+    def press(self) -> None:
+        """Take note of a Ctrl-C.
+
+        Raises:
+            KeyboardInterrupt: it is the second.
+        """
+        if self._pressed:
+            raise KeyboardInterrupt
+        self._pressed = True
+        if self._action is not None:
+            self._action()
+
+
+@contextmanager
+def ctrl_c() -> Iterator[Interruption]:
+    """Inside, the first Ctrl-C does what the caller says, and the second interrupts as usual.
+
+    A handler, and not an exception that is caught: an exception could strike while a request is
+    handed to the engine, which then works on with nobody to stop it, or lose an event that has
+    arrived and is not printed yet.
 
     Python hears of signals on the main thread only; elsewhere Ctrl-C keeps its meaning.
     """
-    pressed = threading.Event()
+    interruption = Interruption()
     if threading.current_thread() is not threading.main_thread():
-        yield pressed
+        yield interruption
         return
-
-    def handle(signal_number: int, frame: object) -> None:
-        if pressed.is_set():
-            raise KeyboardInterrupt
-        pressed.set()
-        action()
-
-    before = signal.signal(signal.SIGINT, handle)
+    before = signal.signal(signal.SIGINT, lambda number, frame: interruption.press())
     try:
-        yield pressed
+        yield interruption
     finally:
         signal.signal(signal.SIGINT, before)

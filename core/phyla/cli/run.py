@@ -12,9 +12,7 @@ from phyla.cli.shell import ModelChoice, Shell
 from phyla.errors import CancelledError
 
 if TYPE_CHECKING:
-    from phyla.engine.engine import Engine
     from phyla.engine.stream import Stream
-    from phyla.options import Options
 
 
 def run(
@@ -82,9 +80,17 @@ def run(
         max_context=max_context,
     )
     with Shell.of(context).engine(choice) as engine:
-        stream = _start(engine, text, system=system, raw=raw, thinking=thinking, options=options)
+
+        def start() -> Stream:
+            if raw:
+                return engine.stream(engine.encode_text(text), options=options)
+            messages = [{"role": "user", "content": text}]
+            if system is not None:
+                messages.insert(0, {"role": "system", "content": system})
+            return engine.stream(messages, thinking=thinking, options=options)
+
         try:
-            reply = follow(stream, show=not json)
+            reply = follow(start, show=not json)
         except CancelledError:
             raise typer.Exit(failures.INTERRUPTED) from None
     if json:
@@ -93,20 +99,3 @@ def run(
         failures.notice(speed(reply))
     if reply.finish_reason == "cancelled":
         raise typer.Exit(failures.INTERRUPTED)
-
-
-def _start(
-    engine: Engine,
-    text: str,
-    *,
-    system: str | None,
-    raw: bool,
-    thinking: bool | None,
-    options: Options,
-) -> Stream:
-    if raw:
-        return engine.stream(engine.encode_text(text), options=options)
-    messages = [{"role": "user", "content": text}]
-    if system is not None:
-        messages.insert(0, {"role": "system", "content": system})
-    return engine.stream(messages, thinking=thinking, options=options)

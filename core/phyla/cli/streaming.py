@@ -12,12 +12,14 @@ from phyla.errors import CancelledError
 from phyla.events import Finished, TextDelta
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from phyla.engine.stream import Stream
     from phyla.events import Reply
 
 
-def follow(stream: Stream, *, show: bool = True) -> Reply:
-    """Wait for a reply; print its text as it comes, and end the line.
+def follow(start: Callable[[], Stream], *, show: bool = True) -> Reply:
+    """Start a reply and wait for it; print its text as it comes, and end the line.
 
     Ctrl-C cancels it, and the reply so far is returned with the finish reason `cancelled`.
 
@@ -25,7 +27,8 @@ def follow(stream: Stream, *, show: bool = True) -> Reply:
         CancelledError: it was cancelled before its prompt was read.
         PhylaError: whatever goes wrong in the engine.
     """
-    with stream, ctrl_c(stream.cancel):
+    with ctrl_c() as interruption, start() as stream:
+        interruption.then(stream.cancel)
         last = ""
         for event in stream:
             match event:

@@ -59,6 +59,8 @@ class Talk:
                 self._take(line)
             except (BrokenPipeError, typer.Exit):
                 raise  # nobody reads any more
+            except KeyboardInterrupt:  # pressed twice: not even waiting for what came of the reply
+                failures.notice("(stopped; the message is not kept)")
             except Exception as error:  # noqa: BLE001 (whatever it is, the conversation goes on)
                 failures.report(error, debug=self._debug)
 
@@ -95,10 +97,11 @@ class Talk:
 
     def _say(self, text: str) -> None:
         try:
-            stream = self._engine.stream(
-                self._conversation.asking(text), thinking=self._thinking, options=self._options
+            reply = follow(
+                lambda: self._engine.stream(
+                    self._conversation.asking(text), thinking=self._thinking, options=self._options
+                )
             )
-            reply = follow(stream)
         except CancelledError:
             failures.notice("(stopped before the reply began; the message is not kept)")
             return

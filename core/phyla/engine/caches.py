@@ -1,7 +1,7 @@
 """The stores behind the cache kinds: keys and values in reserved blocks, windows, states.
 
-One store serves one layer of one sequence. A store owns the truth about how many tokens it holds;
-masks and windows live here and nowhere else.
+One store serves one layer of one sequence, and owns the truth about how many tokens it holds.
+What the queries see of it is worked out in `phyla.engine.attention`.
 """
 
 from __future__ import annotations
@@ -12,45 +12,11 @@ from typing import TypeAlias
 import mlx.core as mx
 from typing_extensions import assert_never
 
-from phyla.backend import on_cpu
+from phyla.engine.attention import attend
 from phyla.family import CacheKind, Full, NoCache, Recurrent, SharedWith, Sliding
 
 # Buffers grow by at least this many tokens, and by half, so that growing stays rare.
 _BLOCK = 256
-
-# On a CPU attention is computed for this many queries at a time: a block then skips the keys that
-# come after it, which for a prompt read in one go is almost half of the softmax.
-_CPU_QUERY_BLOCK = 128
-
-
-def attend_causal(
-    queries: mx.array, keys: mx.array, values: mx.array, *, scale: float, sinks: mx.array | None
-) -> mx.array:
-    """Attention of the last T positions over all N: `[B, H, T, d]` on `[B, K, N, d]`."""
-    length, total = queries.shape[2], keys.shape[2]
-    if length == 1:
-        return mx.fast.scaled_dot_product_attention(
-            queries, keys, values, scale=scale, sinks=sinks
-        )
-    if not on_cpu() or length <= _CPU_QUERY_BLOCK:
-        return mx.fast.scaled_dot_product_attention(
-            queries, keys, values, scale=scale, mask="causal", sinks=sinks
-        )
-    blocks: list[mx.array] = []
-    for start in range(0, length, _CPU_QUERY_BLOCK):
-        end = min(start + _CPU_QUERY_BLOCK, length)
-        seen = total - length + end
-        blocks.append(
-            mx.fast.scaled_dot_product_attention(
-                queries[:, :, start:end],
-                keys[:, :, :seen],
-                values[:, :, :seen],
-                scale=scale,
-                mask="causal",
-                sinks=sinks,
-            )
-        )
-    return mx.concatenate(blocks, axis=2)
 
 
 class FullCache:
@@ -77,7 +43,7 @@ class FullCache:
         sinks: mx.array | None = None,
     ) -> mx.array:
         stored_keys, stored_values = self._append(keys, values)
-        return attend_causal(queries, stored_keys, stored_values, scale=scale, sinks=sinks)
+        return attend(queries, stored_keys, stored_values, scale=scale, sinks=sinks)
 
     def attend_stored(
         self, queries: mx.array, *, scale: float, sinks: mx.array | None = None
@@ -86,7 +52,7 @@ class FullCache:
         assert self._keys is not None
         assert self._values is not None
         keys, values = self._keys[:, :, : self.length], self._values[:, :, : self.length]
-        return attend_causal(queries, keys, values, scale=scale, sinks=sinks)
+        return attend(queries, keys, values, scale=scale, sinks=sinks)
 
     def _append(self, keys: mx.array, values: mx.array) -> tuple[mx.array, mx.array]:
         end = self.length + keys.shape[2]
@@ -145,31 +111,15 @@ class SlidingCache:
             values = mx.concatenate([self._values, values], axis=2)
         self.length += count
         self._keys, self._values = self._latest(keys), self._latest(values)
-        return self._attend(queries, keys, values, scale, sinks)
+        return attend(
+            queries, keys, values, scale=scale, window=self.kind.window, sinks=sinks
+        )
 
     def _latest(self, buffer: mx.array) -> mx.array:
         # The next query brings its own key, so one less than the window stays.
         keep = self.kind.window - 1
         held = buffer.shape[2]
         return buffer if held <= keep else buffer[:, :, held - keep :]
-
-    def _attend(
-        self,
-        queries: mx.array,
-        keys: mx.array,
-        values: mx.array,
-        scale: float,
-        sinks: mx.array | None,
-    ) -> mx.array:
-        length, total, window = queries.shape[2], keys.shape[2], self.kind.window
-        if total <= window:
-            return attend_causal(queries, keys, values, scale=scale, sinks=sinks)
-        place = mx.arange(total)
-        query = mx.arange(total - length, total)[:, None]
-        mask = (place <= query) & (place > query - window)
-        return mx.fast.scaled_dot_product_attention(
-            queries, keys, values, scale=scale, mask=mask, sinks=sinks
-        )
 
     @property
     def arrays(self) -> list[mx.array]:

@@ -28,6 +28,7 @@ class Cursor:
 
     def __init__(self, model: Model, *, dtype: mx.Dtype, extent: int, reserve: int) -> None:
         self._model = model
+        self._dtype = dtype
         self._extent = extent
         self.stores: list[Store] = allocate(model.cache_kinds(), dtype)
         self.length = 0
@@ -71,7 +72,9 @@ class Cursor:
         if tap is not None:
             step = Step(ids=ids, positions=positions, extents=(self._extent,), tap=tap)
         self.length += count
-        return self._model(self._model.embed(step), step, self.stores)
+        # An embedding kept in the file's own type would otherwise set the type of all that follows.
+        hidden = self._model.embed(step).astype(self._dtype)
+        return self._model(hidden, step, self.stores)
 
     def _last_logits(self, hidden: mx.array) -> mx.array:
         return self._model.logits(hidden[:, -1])[0].astype(mx.float32)

@@ -6,7 +6,7 @@ Ties the decode loop to the detokenizer and the stop texts; knows no template an
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -14,6 +14,7 @@ from phyla.engine.decode import Cursor, decode
 from phyla.engine.detokenize import Detokenizer
 from phyla.engine.sampling import Sampler
 from phyla.engine.stops import StopMatcher
+from phyla.errors import CancelledError
 from phyla.events import (
     Event,
     FinishReason,
@@ -108,11 +109,7 @@ def run(
     emit: Callable[[Event], None],
     cancelled: Callable[[], bool],
 ) -> Reply:
-    """Run a request to its end, handing out events on the way; the last is `Finished`.
-
-    Raises:
-        CancelledError: it was cancelled while its prompt was read.
-    """
+    """Run a request to its end, handing out events on the way; the last is `Finished`."""
     started = time.perf_counter()
     prompt, options = request.prompt, request.options
     room = runtime.context - len(prompt.ids)
@@ -123,7 +120,6 @@ def run(
         extent=len(prompt.ids) + limit,
         reserve=len(prompt.ids) + min(limit, _RESERVED_REPLY),
     )
-    logits = cursor.prefill(prompt.ids, chunk=runtime.chunk, cancelled=cancelled)
     sampler = Sampler(
         options,
         runtime.vocab_size,
@@ -139,14 +135,18 @@ def run(
     tokens: list[int] = []
     logprobs: list[TokenLogprob] = []
     told = 0
-    first_token_at = started
+    first_token_at: float | None = None
     reason: FinishReason = "length" if limit == options.max_tokens else "context_full"
 
-    steps = decode(cursor, logits, sampler, limit=limit, run_ahead=runtime.run_ahead)
+    steps: Iterable[Sampled] = ()
+    try:
+        logits = cursor.prefill(prompt.ids, chunk=runtime.chunk, cancelled=cancelled)
+        steps = decode(cursor, logits, sampler, limit=limit, run_ahead=runtime.run_ahead)
+    except CancelledError:
+        reason = "cancelled"
     for sampled in steps:
         token = sampled.token_id()
-        if not tokens:
-            first_token_at = time.perf_counter()
+        first_token_at = first_token_at or time.perf_counter()
         tokens.append(token)
         if options.logprobs:
             logprobs.append(_logprob(runtime.tokenizer, sampled, token))
@@ -163,7 +163,6 @@ def run(
         if cancelled():
             reason = "cancelled"
             break
-    steps.close()
 
     tail = text.finish()
     if tail or told < len(logprobs):
@@ -171,6 +170,7 @@ def run(
     if text.stopped:
         reason = "stop"
     ended = time.perf_counter()
+    first_token_at = first_token_at or ended
     reply = Reply(
         text="".join(text.released),
         finish_reason=reason,

@@ -23,7 +23,7 @@ class Penalties:
         options: the three penalties and `penalty_window`.
         vocab_size: ids outside the vocabulary (a prompt may hold placeholders) take no place in
             the window.
-        prompt: the prompt's ids; seen only by a window that is not 0.
+        prompt: the prompt's ids.
         generated: ids generated earlier.
     """
 
@@ -38,42 +38,60 @@ class Penalties:
         self._repetition = options.repetition_penalty
         self._presence = options.presence_penalty
         self._frequency = options.frequency_penalty
-        self._window = options.penalty_window
-        past = (*prompt, *generated) if self._window else tuple(generated)
-        known = [token for token in past if 0 <= token < vocab_size]
-        if self._window:
-            known = known[-self._window :]
-        # The window's ids, oldest first, with repeats. Working on these few and not on the whole
-        # vocabulary is what keeps penalties cheap: `where` over 150,000 values is slow on a CPU.
-        self._ids = mx.array(known, dtype=mx.uint32)
-        self._counts: mx.array | None = None
-        if self._frequency != 0:
-            self._counts = mx.zeros((vocab_size,)).at[self._ids].add(1.0)
+        limit = options.penalty_window
+        whole = [token for token in (*prompt, *generated) if 0 <= token < vocab_size]
+        # With a window of their own choosing all three look at the same tokens; without, each
+        # looks where its inventors did.
+        recent = whole if limit else list(generated)
+        self._repeated = _Window(whole, limit, None)
+        self._used = _Window(recent, limit, vocab_size if self._frequency != 0 else None)
 
     def apply(self, logits: mx.array) -> mx.array:
         """Return new logits `[V]`: repetition first, then presence, then frequency."""
-        if self._ids.size == 0:
-            return logits
-        seen = logits[self._ids]
-        if self._repetition != 1:
+        if self._repetition != 1 and self._repeated.ids.size:
+            seen = logits[self._repeated.ids]
             seen = mx.where(seen > 0, seen / self._repetition, seen * self._repetition)
-        if self._presence != 0:
-            seen = seen - self._presence
-        if self._counts is not None:
-            seen = seen - self._frequency * self._counts[self._ids]
-        # A repeated id writes the same value twice.
-        return mx.put_along_axis(logits, self._ids, seen, axis=0)
+            logits = self._repeated.write(logits, seen)
+        if (self._presence != 0 or self._frequency != 0) and self._used.ids.size:
+            seen = logits[self._used.ids] - self._presence
+            if self._used.counts is not None:
+                seen = seen - self._frequency * self._used.counts[self._used.ids]
+            logits = self._used.write(logits, seen)
+        return logits
 
     def observe(self, token: mx.array) -> None:
-        """Take a lazy token `[]` into the window, and the oldest out of a full one."""
+        """Take a lazy token `[]` into the windows, and the oldest out of a full one."""
         token = token.reshape(1).astype(mx.uint32)
-        if self._counts is not None:
-            self._counts = self._counts.at[token].add(1.0)
-        self._ids = mx.concatenate([self._ids, token])
-        if self._window and self._ids.size > self._window:
-            if self._counts is not None:
-                self._counts = self._counts.at[self._ids[:1]].add(-1.0)
-            self._ids = self._ids[1:]
+        self._repeated.observe(token)
+        self._used.observe(token)
+
+
+class _Window:
+    """Ids, oldest first, with repeats, and on request how often each occurs.
+
+    Working on these few and not on the whole vocabulary is what keeps penalties cheap: `where` over
+    150,000 values is slow on a CPU.
+    """
+
+    def __init__(self, ids: Sequence[int], limit: int | None, vocab_size: int | None) -> None:
+        self._limit = limit
+        self.ids = mx.array(ids[-limit:] if limit else ids, dtype=mx.uint32)
+        self.counts: mx.array | None = None
+        if vocab_size is not None:
+            self.counts = mx.zeros((vocab_size,)).at[self.ids].add(1.0)
+
+    def write(self, logits: mx.array, values: mx.array) -> mx.array:
+        """Put one value per id; a repeated id writes the same value twice."""
+        return mx.put_along_axis(logits, self.ids, values, axis=0)
+
+    def observe(self, token: mx.array) -> None:
+        if self.counts is not None:
+            self.counts = self.counts.at[token].add(1.0)
+        self.ids = mx.concatenate([self.ids, token])
+        if self._limit and self.ids.size > self._limit:
+            if self.counts is not None:
+                self.counts = self.counts.at[self.ids[:1]].add(-1.0)
+            self.ids = self.ids[1:]
 
 
 def has_penalties(options: ResolvedOptions) -> bool:

@@ -41,6 +41,7 @@ class ResolvedOptions:
 
     Attributes:
         max_tokens: None is up to the end of the context.
+        penalty_window: None is the field's custom, see `Options`.
         logit_bias: pairs of token id and what is added to its logit, by rising id.
         logprobs: also true when `top_logprobs` asks for alternatives.
     """
@@ -54,7 +55,7 @@ class ResolvedOptions:
     repetition_penalty: float = 1.0
     presence_penalty: float = 0.0
     frequency_penalty: float = 0.0
-    penalty_window: int = 0
+    penalty_window: int | None = None
     logit_bias: tuple[tuple[int, float], ...] = ()
     suppress_tokens: tuple[int, ...] = ()
     stop: tuple[str, ...] = ()

@@ -6,6 +6,7 @@
 
 from __future__ import annotations
 
+import re
 from collections import deque
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, TypeAlias
@@ -77,6 +78,8 @@ class PatternScanner:
         """Prepare for `patterns`, none of them empty."""
         assert all(patterns), "an empty pattern is everywhere"
         self._root = _automaton(patterns)
+        firsts = "".join(re.escape(char) for char in self._root.edges)
+        self._starts = re.compile(f"[{firsts}]" if firsts else r"(?!)")
         self._node = self._root
         self._held = ""
         self._found: Match | None = None
@@ -89,18 +92,31 @@ class PatternScanner:
 
     def feed(self, text: str) -> list[Segment]:
         """Take more text; return what became certain, in order."""
-        return self._read(text, last=False)
+        return self._all(text, last=False)
 
     def flush(self) -> list[Segment]:
         """Say that no more text comes; return all that was withheld, and start afresh."""
-        return self._read("", last=True)
+        return self._all("", last=True)
 
-    def _read(self, text: str, *, last: bool) -> list[Segment]:
-        segments: list[Segment] = []
+    def find(self, text: str, *, last: bool = False) -> tuple[str, Match | None, str]:
+        """Take more text, but read no further than the first occurrence.
+
+        Args:
+            text: the next piece.
+            last: say that no more text comes.
+
+        Returns:
+            The text before the occurrence, as far as it was not returned earlier; the occurrence,
+            or None if none is certain; and what follows it, which counts as not read.
+        """
         text, position = self._held + text, len(self._held)
-        begin = 0  # of what is not handed out yet
         while True:
             if position < len(text):
+                if self._node is self._root and self._found is None:
+                    start = self._starts.search(text, position)
+                    position = len(text) if start is None else start.start()
+                    if start is None:
+                        continue
                 self._node = _follow(self._node, text[position])
                 position += 1
                 found = self._node.found
@@ -113,19 +129,25 @@ class PatternScanner:
             possible = position - self._node.depth  # the earliest start still open
             ended = last and position == len(text)
             if self._found is not None and (ended or possible >= self._found_at):
-                if begin < self._found_at:
-                    segments.append(text[begin : self._found_at])
-                segments.append(self._found)
-                begin = position = self._found_at + len(self._found.pattern)
-                self._node, self._found = self._root, None
+                match, at = self._found, self._found_at
+                self._held, self._node, self._found = "", self._root, None
+                return text[:at], match, text[at + len(match.pattern) :]
         if last:
             self._node = self._root
         cut = len(text) - self._node.depth
-        if begin < cut:
-            segments.append(text[begin:cut])
         self._held = text[cut:]
         self._found_at -= cut
-        return segments
+        return text[:cut], None, ""
+
+    def _all(self, text: str, *, last: bool) -> list[Segment]:
+        segments: list[Segment] = []
+        while True:
+            free, match, text = self.find(text, last=last)
+            if free:
+                segments.append(free)
+            if match is None:
+                return segments
+            segments.append(match)
 
 
 class StopMatcher:

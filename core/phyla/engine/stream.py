@@ -110,7 +110,7 @@ class Stream:
         """Wait for the end and return the reply.
 
         Raises:
-            CancelledError: it was cancelled before the prompt was read.
+            CancelledError: the engine was closed before the request began.
             PhylaError: whatever went wrong on the way.
         """
         for _ in self:

@@ -51,9 +51,7 @@ def subjects(
     ) -> Iterator[Subject]:
         tiny = table[request.param]
         folder = tiny.write(tmp_path_factory.mktemp("tiny") / tiny.name, registry=registry)
-        with load(
-            folder, dtype="float32", max_context=_ENDLESS, registry=registry
-        ) as engine:
+        with load(folder, dtype="float32", max_context=_ENDLESS, registry=registry) as engine:
             yield Subject(tiny.name, folder, engine, Forward(folder, registry=registry))
 
     return subject
@@ -112,8 +110,10 @@ class Conformance:
     def test_generation_takes_the_likeliest_token_of_a_whole_pass(self, subject: Subject) -> None:
         ids = prompt_ids(_SHORT)
         reply = subject.engine.generate(ids, options=GREEDY)
-        logits = subject.engine.trace([*ids, *reply.tokens]).logits
-        assert list(reply.tokens) == logits[len(ids) - 1 : -1].argmax(axis=-1).tolist()
+        logits = subject.engine.trace([*ids, *reply.tokens]).logits[len(ids) - 1 : -1]
+        # Rows of the head that the tokenizer has no token for are never chosen.
+        known = logits[:, : subject.engine.tokenizer.vocab_size]
+        assert list(reply.tokens) == known.argmax(axis=-1).tolist()
 
     def test_generating_twice_gives_the_same(self, subject: Subject) -> None:
         ids = prompt_ids(_SHORT)

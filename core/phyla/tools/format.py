@@ -56,12 +56,14 @@ class CallFailed:
         raw: the text.
         reason: why, in words.
         incomplete: it was cut off by the end of the output, rather than wrong.
+        prose: the opening marker was ordinary text and no call was meant; only it is in `raw`.
     """
 
     index: int | None
     raw: str
     reason: str
     incomplete: bool = False
+    prose: bool = False
 
 
 CallEvent: TypeAlias = CallStarted | ArgumentsDelta | CallParsed | CallFailed

@@ -22,13 +22,16 @@ def penalized(
 ) -> np.ndarray:
     """The definition in `phyla.Options`, one token at a time."""
     window = options.penalty_window
-    past = (prompt + generated)[-window:] if window else generated
+    everything = prompt + generated
+    repeated = everything[-window:] if window else everything
+    used = everything[-window:] if window else generated
     expected = logits.astype(np.float64)
-    for token, count in Counter(past).items():
+    for token in set(repeated):
         value = expected[token]
         repetition = options.repetition_penalty
-        value = value / repetition if value > 0 else value * repetition
-        expected[token] = value - options.presence_penalty - options.frequency_penalty * count
+        expected[token] = value / repetition if value > 0 else value * repetition
+    for token, count in Counter(used).items():
+        expected[token] -= options.presence_penalty + options.frequency_penalty * count
     return expected
 
 
@@ -40,7 +43,7 @@ def penalized(
     repetition=st.sampled_from([1.0, 1.3, 0.8]),
     presence=st.sampled_from([0.0, 0.5, -0.5]),
     frequency=st.sampled_from([0.0, 0.25, -0.25]),
-    window=st.integers(0, 20),
+    window=st.none() | st.integers(1, 20),
 )
 @example([1.0] * 8, [1, 2, 3], [], [], 2.0, 0.0, 0.5, 2)
 @example([1.0] * 8, [1, 2, 3], [], [3, 3, 3, 4], 1.0, 0.0, 0.5, 3)
@@ -53,7 +56,7 @@ def test_penalties_equal_a_plain_count(
     repetition: float,
     presence: float,
     frequency: float,
-    window: int,
+    window: int | None,
 ) -> None:
     options = ResolvedOptions(
         seed=0,
