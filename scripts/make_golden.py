@@ -19,12 +19,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from phyla.backend import prepare
-
-prepare()
-
-from phyla.testing import Tiny, prompt_ids, read_tiny, write_files  # noqa: E402
-from phyla.testing.reference import (  # noqa: E402
+from phyla.testing import Tiny, prompt_ids, read_tiny, write_files
+from phyla.testing.reference import (
     Reference,
     random_tensors,
     tensor_shapes,
@@ -87,7 +83,7 @@ def _short(value: float) -> float:
 
 def main() -> None:
     """Write a golden file for each family, or for those that are named."""
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser = argparse.ArgumentParser(description="Write the golden files of the tiny configs.")
     parser.add_argument("families", nargs="*", default=["llama", "qwen3", "minicpm"])
     for family in parser.parse_args().families:
         table = read_tiny(FAMILIES / family / "tiny.json")

@@ -93,7 +93,7 @@ class TemplateReport(_Part):
             means that its text vanishes.
         tools: definitions of tools reach the model.
         tool_calls: an assistant's calls and their results reach the model.
-        thinking: the variable that turns reasoning on and off.
+        thinking: what `thinking=` may ask for, or None.
         variables: the names that the template reads from outside.
     """
 
@@ -186,6 +186,7 @@ def inspect(
     kinds = family.model(blueprint.config).cache_kinds()
     template = ChatTemplate(checkpoint.chat_templates, blueprint.tokenizer.special_tokens)
     found, error = _template_report(template, blueprint)
+    marks = blueprint.dialect.reasoning
     return Report(
         name=checkpoint.name,
         path=str(checkpoint.path),
@@ -214,7 +215,7 @@ def inspect(
             TokenReport(id=index, text=blueprint.tokenizer.token_text(index))
             for index in sorted(blueprint.eos)
         ),
-        reasoning=blueprint.dialect.reasoning,
+        reasoning=None if marks is None else (marks.open, marks.close),
         template=found,
         template_error=error,
         sampling=checkpoint_options(checkpoint.generation_config),
@@ -323,7 +324,7 @@ def _template_report(
         system=_system(template),
         tools=_shows(template, [_USER], tools=[Tool(name=f"find_{_PROBE}")]),
         tool_calls=_shows(template, _CALLING),
-        thinking=blueprint.dialect.thinking_variable,
+        thinking=", ".join(blueprint.dialect.thinking.choices) or None,
         variables=tuple(sorted(variables)),
     )
     return report, None

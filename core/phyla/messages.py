@@ -6,7 +6,7 @@ Everything here is pydantic, and accepts the plain dictionaries of the OpenAI ch
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Annotated, Any, Literal, TypeAlias
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
@@ -166,7 +166,7 @@ class Tool(BaseModel):
 
 MessageLike: TypeAlias = Message | Mapping[str, Any]
 MessagesLike: TypeAlias = str | MessageLike | Sequence[MessageLike]
-ToolLike: TypeAlias = Tool | Mapping[str, Any]
+ToolLike: TypeAlias = Tool | Mapping[str, Any] | Callable[..., Any]
 
 
 def read_messages(messages: MessagesLike) -> tuple[Message, ...]:
@@ -188,12 +188,22 @@ def read_messages(messages: MessagesLike) -> tuple[Message, ...]:
 
 
 def read_tools(tools: Sequence[ToolLike] | None) -> tuple[Tool, ...]:
-    """Read tool definitions, plain or in the OpenAI form.
+    """Read tool definitions: plain, in the OpenAI form, or as Python functions.
+
+    A function is described by its type hints and its docstring.
 
     Raises:
         RequestError: a tool is malformed; the text names its index and field.
     """
-    return tuple(_read(Tool, item, f"tools[{i}]") for i, item in enumerate(tools or ()))
+    return tuple(_read_tool(item, f"tools[{i}]") for i, item in enumerate(tools or ()))
+
+
+def _read_tool(item: ToolLike, where: str) -> Tool:
+    if isinstance(item, Tool | Mapping) or not callable(item):
+        return _read(Tool, item, where)
+    from phyla.tools.function import tool_from_function
+
+    return tool_from_function(item)
 
 
 def _read(kind: type[Any], item: object, where: str) -> Any:

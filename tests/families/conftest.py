@@ -1,11 +1,14 @@
 from __future__ import annotations
 
-from collections.abc import Iterator
+from typing import TYPE_CHECKING
 
 import pytest
 
+if TYPE_CHECKING:
+    from collections.abc import Iterator
 
-@pytest.fixture(scope="session", autouse=False)
+
+@pytest.fixture(scope="session")
 def one_torch_thread() -> Iterator[None]:
     """Both libraries have a pool of threads, and on few cores they get in each other's way."""
     import torch

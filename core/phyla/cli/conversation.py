@@ -6,7 +6,7 @@ import json
 from typing import TYPE_CHECKING
 
 from phyla.errors import RequestError
-from phyla.messages import Message
+from phyla.messages import Message, Reasoning, Text
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -23,10 +23,11 @@ class Conversation:
         """The messages so far with a new one of the user's, which is not kept."""
         return [*self.messages, Message(role="user", content=text)]
 
-    def add(self, question: str, answer: str) -> None:
-        """Keep a turn."""
+    def add(self, question: str, answer: str, *, reasoning: str = "") -> None:
+        """Keep a turn; `reasoning` is what the assistant thought before it answered."""
+        blocks = (Reasoning(text=reasoning), Text(text=answer))
         self._turns.append(Message(role="user", content=question))
-        self._turns.append(Message(role="assistant", content=answer))
+        self._turns.append(Message(role="assistant", content=blocks if reasoning else answer))
 
     def reset(self) -> None:
         """Forget the turns; the system message stays."""
@@ -45,7 +46,7 @@ class Conversation:
         Raises:
             RequestError: the file cannot be written.
         """
-        listed = [{"role": each.role, "content": each.text} for each in self.messages]
+        listed = [_openai(message) for message in self.messages]
         try:
             file.expanduser().write_text(
                 json.dumps(listed, ensure_ascii=False, indent=2) + "\n", encoding="utf-8"
@@ -55,3 +56,9 @@ class Conversation:
             raise RequestError(
                 f"{file} cannot be written: {reason}.", field="file", found=str(file)
             ) from error
+
+
+def _openai(message: Message) -> dict[str, str]:
+    fields = {"role": message.role, "content": message.text}
+    reasoning = "".join(block.text for block in message.blocks if isinstance(block, Reasoning))
+    return {**fields, "reasoning_content": reasoning} if reasoning else fields

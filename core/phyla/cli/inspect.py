@@ -95,7 +95,7 @@ def _template(report: TemplateReport | None, error: str | None) -> list[tuple[st
         f"system message: {report.system}{names}",
         f"tools: {'yes' if report.tools else 'no'}",
         f"tool calls and results: {'yes' if report.tool_calls else 'no'}",
-        f"thinking switch: {report.thinking or 'no'}",
+        f"thinking: {report.thinking or 'no choice'}",
     ]
     return _listed("template", features)
 

@@ -103,13 +103,15 @@ class Talk:
                 )
             )
         except CancelledError:
-            failures.notice("(stopped before the reply began; the message is not kept)")
+            reply = None
+        if reply is None or (reply.finish_reason == "cancelled" and not reply.text):
+            failures.notice("(stopped before the answer began; the message is not kept)")
             return
         if reply.finish_reason == "cancelled":
             failures.notice("(stopped)")
         elif reply.finish_reason in ("length", "context_full"):
             failures.notice(f"(cut short: {reply.finish_reason})")
-        self._conversation.add(text, reply.text)
+        self._conversation.add(text, reply.text, reasoning=reply.reasoning)
         if self._stats:
             failures.notice(speed(reply))
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 from collections import deque
 from dataclasses import dataclass, field
+from functools import lru_cache
 from typing import TYPE_CHECKING, TypeAlias
 
 from phyla.errors import RequestError
@@ -38,7 +39,8 @@ class _Node:
     found: Match | None = None
 
 
-def _automaton(patterns: Sequence[str]) -> _Node:
+@lru_cache(maxsize=64)
+def _automaton(patterns: tuple[str, ...]) -> _Node:
     root = _Node(0)
     for index, pattern in enumerate(patterns):
         node = root
@@ -77,7 +79,7 @@ class PatternScanner:
     def __init__(self, patterns: Sequence[str]) -> None:
         """Prepare for `patterns`, none of them empty."""
         assert all(patterns), "an empty pattern is everywhere"
-        self._root = _automaton(patterns)
+        self._root = _automaton(tuple(patterns))
         firsts = "".join(re.escape(char) for char in self._root.edges)
         self._starts = re.compile(f"[{firsts}]" if firsts else r"(?!)")
         self._node = self._root

@@ -17,7 +17,17 @@ from phyla.family.caches import (
 )
 from phyla.family.config import FamilyConfig
 from phyla.family.decoder import DecoderConfig
-from phyla.family.dialect import Dialect
+from phyla.family.dialect import (
+    ALWAYS_THINKS,
+    NEVER_THINKS,
+    Dialect,
+    History,
+    ReasoningMarks,
+    Thinking,
+    ThinkingLike,
+    ThinkingSetting,
+    switched_by,
+)
 from phyla.family.family import Family
 from phyla.family.model import Model
 from phyla.family.rope import RopeConfig, read_rope
@@ -25,6 +35,8 @@ from phyla.family.step import Step, Tap
 from phyla.family.weights import Drop, Rename, Split, Stack, Transpose, WeightRule
 
 __all__ = [
+    "ALWAYS_THINKS",
+    "NEVER_THINKS",
     "AttentionCache",
     "CacheKind",
     "DecoderConfig",
@@ -33,8 +45,10 @@ __all__ = [
     "Family",
     "FamilyConfig",
     "Full",
+    "History",
     "Model",
     "NoCache",
+    "ReasoningMarks",
     "Recurrent",
     "Rename",
     "RopeConfig",
@@ -46,7 +60,11 @@ __all__ = [
     "StateCache",
     "Step",
     "Tap",
+    "Thinking",
+    "ThinkingLike",
+    "ThinkingSetting",
     "Transpose",
     "WeightRule",
     "read_rope",
+    "switched_by",
 ]

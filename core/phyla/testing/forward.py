@@ -83,13 +83,20 @@ class Forward:
         tokens: list[int] = []
         for _ in range(count):
             token = mx.argmax(logits)
-            tokens.append(int(token.item()))
+            tokens.append(token_id(token))
             if len(tokens) < count:
                 logits = cursor.advance(token)
         return tokens
 
     def _cursor(self, extent: int) -> Cursor:
         return Cursor(self.model, dtype=self._dtype, extent=extent, reserve=extent)
+
+
+def token_id(token: mx.array) -> int:
+    """The number in a scalar."""
+    value = token.item()
+    assert isinstance(value, int)
+    return value
 
 
 def _ignore(layer: int, hidden: mx.array) -> None:

@@ -26,8 +26,8 @@ _SHORT = 40
 # More than a tiny model generates before somebody can cancel it.
 _ENDLESS = 100_000
 
-GREEDY: Mapping[str, Any] = {"temperature": 0, "max_tokens": 16, "ignore_eos": True}
-SEEDED: Mapping[str, Any] = {"temperature": 1.5, "max_tokens": 16, "ignore_eos": True, "seed": 7}
+GREEDY: Mapping[str, Any] = {"temperature": 0, "max_tokens": 10, "ignore_eos": True}
+SEEDED: Mapping[str, Any] = {"temperature": 1.5, "max_tokens": 10, "ignore_eos": True, "seed": 7}
 
 
 @dataclass(frozen=True)
@@ -120,10 +120,6 @@ class Conformance:
         first = subject.engine.generate(ids, options=GREEDY)
         subject.engine.generate(prompt_ids(9, seed=1), options=GREEDY)
         assert subject.engine.generate(ids, options=GREEDY).tokens == first.tokens
-
-    def test_a_seed_repeats_a_reply(self, subject: Subject) -> None:
-        first = subject.engine.chat("Hello", options=SEEDED)
-        assert subject.engine.chat("Hello", options=SEEDED).tokens == first.tokens
 
     def test_the_seed_that_is_reported_repeats_an_unseeded_reply(self, subject: Subject) -> None:
         unseeded = {**SEEDED, "seed": None}

@@ -27,7 +27,7 @@ from phyla.testing.reference import RESAVED_CONFIG, Reference, write_reference_c
 from phyla.testing.tiny import prompt_ids
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping
+    from collections.abc import Callable, Mapping
     from pathlib import Path
 
     import numpy as np
@@ -62,7 +62,7 @@ class Pair:
 
 def pairs(
     table: Mapping[str, Tiny], write: Callable[[Tiny, Path], Path] = write_for_itself
-) -> Callable[..., Iterator[Pair]]:
+) -> Callable[..., Pair]:
     """A module-scoped fixture that runs through a table of tiny configs; call it `pair`.
 
     Args:
@@ -72,13 +72,11 @@ def pairs(
     """
 
     @pytest.fixture(scope="module", params=list(table))
-    def pair(
-        request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
-    ) -> Iterator[Pair]:
+    def pair(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Pair:
         tiny = table[request.param]
         folder = tmp_path_factory.mktemp("pair") / "tiny"
         reference = write(tiny, folder)
-        yield Pair(tiny.name, folder, Forward(folder), Reference(reference))
+        return Pair(tiny.name, folder, Forward(folder), Reference(reference))
 
     return pair
 

@@ -9,7 +9,6 @@ import json
 from typing import TYPE_CHECKING, Any
 
 import mlx.core as mx
-import numpy as np
 
 from phyla.testing.files import CHATML, write_files
 from phyla.testing.weights import random_tensor
@@ -18,6 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
     from pathlib import Path
 
+    import numpy as np
     from numpy.typing import NDArray
 
 # What the config is called that transformers itself wrote, in the spelling of its version.
@@ -36,7 +36,8 @@ class Reference:
         from transformers import AutoModelForCausalLM
 
         self._torch = torch
-        self._model = AutoModelForCausalLM.from_pretrained(
+        # The class that comes out is known only once the config is read.
+        self._model: Any = AutoModelForCausalLM.from_pretrained(
             folder, dtype=torch.float32, attn_implementation="eager"
         ).eval()
 

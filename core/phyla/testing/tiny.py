@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any
 import mlx.core as mx
 from mlx.utils import tree_flatten
 
-from phyla.backend import prepare
 from phyla.checkpoint import Checkpoint
 from phyla.checkpoint.checkpoint import TokenizerData
 from phyla.registry import discover
@@ -97,7 +96,6 @@ def write_checkpoint(
         ConfigError: the family cannot read it.
         ValueError: its vocabulary is too small for the byte tokenizer.
     """
-    prepare()
     seen = Checkpoint(
         path=folder,
         name=folder.name,
@@ -113,10 +111,11 @@ def write_checkpoint(
     )
     family = (registry or discover()).family_for(seen)
     model = family.model(family.config.read(config))
-    shapes = {str(name): value.shape for name, value in tree_flatten(model.parameters())}
+    parameters: dict[str, mx.array] = dict(tree_flatten(model.parameters()))
+    stored: mx.Dtype = getattr(mx, dtype)
     tensors = {
-        rename(name): mx.array(random_tensor(name, shape, seed=seed)).astype(getattr(mx, dtype))
-        for name, shape in shapes.items()
+        rename(name): mx.array(random_tensor(name, parameter.shape, seed=seed)).astype(stored)
+        for name, parameter in parameters.items()
     }
     if quantize is not None:
         tensors = _packed(tensors, quantize)

@@ -9,6 +9,8 @@ from phyla.tools.format import (
     CallStarted,
     ToolFormat,
 )
+from phyla.tools.function_xml import FunctionXmlFormat
+from phyla.tools.hermes import HermesFormat
 
 __all__ = [
     "ArgumentsDelta",
@@ -17,5 +19,7 @@ __all__ = [
     "CallFailed",
     "CallParsed",
     "CallStarted",
+    "FunctionXmlFormat",
+    "HermesFormat",
     "ToolFormat",
 ]

@@ -12,7 +12,7 @@ from typing import TypeAlias
 from phyla.tools.cursor import Cursor, Need
 from phyla.tools.format import ArgumentsDelta, CallEvent, CallFailed, CallParsed, CallStarted
 
-CUT_OFF = "the output ended inside the call"
+CUT = "the output ended inside the call"
 
 
 class CallError(ValueError):

@@ -96,7 +96,8 @@ class Cursor:
         while True:
             if self._window.startswith(marker, self._at):
                 return True
-            if self._ended or not marker.startswith(self._window[self._at :]):
+            here = self._window[self._at : self._at + len(marker)]
+            if self._ended or not marker.startswith(here):
                 return False
             yield
 
@@ -124,3 +125,36 @@ class Cursor:
     def spaces(self) -> Need[str]:
         """Read blanks and newlines."""
         return (yield from self.whole_run(_SPACES))
+
+    def at(self, ahead: int = 0) -> Need[str]:
+        """The character that many characters ahead, or "" past the end."""
+        while self._at + ahead >= len(self._window):
+            if self._ended:
+                return ""
+            yield
+        return self._window[self._at + ahead]
+
+    def sees(self, marker: str, ahead: int = 0) -> Need[bool]:
+        """Whether `marker` stands that many characters ahead; a mismatch is known at once."""
+        while True:
+            start = self._at + ahead
+            if self._window.startswith(marker, start):
+                return True
+            if self._ended or not marker.startswith(self._window[start : start + len(marker)]):
+                return False
+            yield
+
+    def span(self, pattern: re.Pattern[str], ahead: int = 0, limit: int = 1 << 30) -> Need[int]:
+        """How long a run of `pattern` is that many characters ahead, at most `limit`."""
+        done = 0
+        while True:
+            start = self._at + ahead
+            found = pattern.match(self._window, start + done, start + limit)
+            done = found.end() - start if found else done
+            if done >= limit or self._ended or start + done < len(self._window):
+                return done
+            yield
+
+    def glance(self, count: int, ahead: int = 0) -> str:
+        """So many characters from that many characters ahead on, of those that are there."""
+        return self._window[self._at + ahead : self._at + ahead + count]

@@ -6,11 +6,12 @@ wraps them. Formats know no model and no tokenizer; they work on text.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol, TypeAlias
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from phyla.messages import Tool
 
 
@@ -56,7 +57,7 @@ class CallFailed:
         raw: the text.
         reason: why, in words.
         incomplete: it was cut off by the end of the output, rather than wrong.
-        prose: the opening marker was ordinary text and no call was meant; only it is in `raw`.
+        prose: no call was meant: `raw`, which begins with the opening marker, is ordinary text.
     """
 
     index: int | None

@@ -12,7 +12,7 @@ import math
 import re
 from collections.abc import Callable
 
-from phyla.tools.calls import CUT_OFF, CallError
+from phyla.tools.calls import CUT, CallError
 from phyla.tools.cursor import Cursor, Need
 
 MAX_DEPTH = 100
@@ -26,6 +26,9 @@ _LOOSE_NUMBER = re.compile(r"[+-]?(0|[1-9][0-9]*|[0-9]+\.[0-9]*|\.[0-9]+)([eE][+
 _ALMOST_NUMBER = re.compile(r"[+\-.]*([0-9].*|NaN|nan|Infinity|inf)", re.DOTALL)
 _CONSTANTS = {"True": "true", "False": "false", "None": "null"}
 _CLOSERS = {"{": "}", "[": "]", "(": ")"}
+
+_RAW_CONTROL = "a raw control character in a string was escaped"
+_BAD_ESCAPE = "a backslash that escapes nothing in JSON was kept as one"
 
 Write = Callable[[str], None]
 
@@ -41,11 +44,7 @@ def string_piece(text: str) -> str:
 
 
 class JsonReader:
-    """Reads JSON from a cursor and writes it, strict, piece by piece as it becomes certain.
-
-    Attributes:
-        depth: how many brackets are open where the reader stands.
-    """
+    """Reads JSON from a cursor and writes it, strict, piece by piece as it becomes certain."""
 
     def __init__(self, cursor: Cursor, note: Write, *, end: str | None = None) -> None:
         """Prepare to read.
@@ -100,7 +99,7 @@ class JsonReader:
         cursor = self._cursor
         quote = yield from cursor.peek()
         if quote not in _RUN:
-            raise _unexpected(quote, "a string")
+            raise unexpected(quote, "a string")
         if quote == "'":
             self._note("single quotes were read as double quotes")
         cursor.advance()
@@ -110,18 +109,19 @@ class JsonReader:
                 write(run)
             char = yield from cursor.peek()
             if char == "":
-                raise CallError(CUT_OFF, cut=True)
-            if char in _RUN[quote].pattern and not _RUN[quote].match(char):
-                cursor.advance()
-                if char == quote:
-                    write('"')
-                    return
-                if char == "\\":
-                    yield from self._escape(write)
-                else:
-                    if char != '"':
-                        self._note("a raw control character in a string was escaped")
-                    write(string_piece(char))
+                raise CallError(CUT, cut=True)
+            if _RUN[quote].match(char):
+                continue
+            cursor.advance()
+            if char == quote:
+                write('"')
+                return
+            if char == "\\":
+                yield from self._escape(write)
+            else:
+                if char != '"':
+                    self._note(_RAW_CONTROL)
+                write(string_piece(char))
 
     def key(self, write: Write) -> Need[None]:
         """Read a key and its colon."""
@@ -133,7 +133,7 @@ class JsonReader:
         """Read a colon and the blanks around it."""
         yield from self._cursor.spaces()
         if not (yield from self._cursor.accept(":")):
-            raise _unexpected((yield from self._cursor.peek()), "':'")
+            raise unexpected((yield from self._cursor.peek()), "':'")
         yield from self._cursor.spaces()
 
     def _after_value(self, write: Write) -> Need[None]:
@@ -159,13 +159,15 @@ class JsonReader:
                 while closers:
                     write("}" if closers.pop() == "}" else "]")
             else:
-                raise _unexpected(char, f"',' or {closers[-1]!r}")
+                raise unexpected(char, f"',' or {closers[-1]!r}")
 
     def _escape(self, write: Write) -> Need[None]:
         """Read what follows a backslash."""
         cursor = self._cursor
         char = yield from cursor.peek()
-        if char in ('"', "\\", "/", "b", "f", "n", "r", "t") and char:
+        if char == "":
+            raise CallError(CUT, cut=True)
+        if char in '"\\/bfnrt':
             cursor.advance()
             write("\\" + char)
         elif char == "'":
@@ -175,15 +177,14 @@ class JsonReader:
             cursor.advance()
             yield from self._code(write)
         else:
-            if char:
-                self._note("a backslash that escapes nothing in JSON was kept as one")
+            self._note(_BAD_ESCAPE)
             write("\\\\")
 
     def _code(self, write: Write) -> Need[None]:
-        """Read what follows `\\u`."""
+        r"""Read what follows `\u`."""
         digits = yield from self._digits()
         if len(digits) < 4:
-            self._note("a backslash that escapes nothing in JSON was kept as one")
+            self._note(_BAD_ESCAPE)
             write("\\\\u" + digits)
             return
         code = int(digits, 16)
@@ -195,6 +196,7 @@ class JsonReader:
                 return
             self._half(write)
             if len(digits) < 4:
+                self._note(_BAD_ESCAPE)
                 write("\\\\u" + digits)
                 return
             code = low
@@ -205,8 +207,12 @@ class JsonReader:
 
     def _digits(self) -> Need[str]:
         digits = ""
-        while len(digits) < 4 and _HEX.match((yield from self._cursor.peek())):
-            digits += self._cursor.run(_HEX)
+        while len(digits) < 4:
+            if (yield from self._cursor.peek()) == "":
+                raise CallError(CUT, cut=True)
+            if not (digit := self._cursor.run(_HEX)):
+                break
+            digits += digit
         return digits
 
     def _half(self, write: Write) -> None:
@@ -216,12 +222,9 @@ class JsonReader:
 
     def _word(self, write: Write) -> Need[None]:
         word = yield from self._cursor.whole_run(_WORD)
-        if (yield from self._cursor.peek()) == "":
-            # More could have come: `12` may be the beginning of `123`.
-            if self.depth or not word:
-                raise CallError(CUT_OFF, cut=True)
-        elif not word:
-            raise _unexpected((yield from self._cursor.peek()), "a value")
+        following = yield from self._cursor.peek()
+        if not word or (following == "" and self.depth):
+            raise unexpected(following, "a value")
         write(self._meaning(word))
 
     def _meaning(self, word: str) -> str:
@@ -271,14 +274,15 @@ def parse_strict(text: str) -> object:
         CallError: it is no JSON, or holds a number that Python cannot hold.
     """
     value, notes = parse(text)
-    if any(note != "a raw control character in a string was escaped" for note in notes):
+    if set(notes) - {_RAW_CONTROL}:
         raise CallError("it is no exact JSON")
     return value
 
 
-def _unexpected(char: str, expected: str) -> CallError:
+def unexpected(char: str, expected: str) -> CallError:
+    """The error for finding `char`, or the end if it is empty, where something else should be."""
     if char == "":
-        return CallError(CUT_OFF, cut=True)
+        return CallError(CUT, cut=True)
     return CallError(f"expected {expected}, found {char!r}")
 
 

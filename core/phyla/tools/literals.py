@@ -11,20 +11,23 @@ import json
 import math
 import re
 import unicodedata
-from collections.abc import Callable
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import TypeAlias
+from typing import TYPE_CHECKING
 
-from phyla.tools.cursor import SPACE, Cursor, Reading
+from phyla.tools.cursor import Cursor, Need
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 # Deeper nesting than any schema asks for; the readers below nest as deeply as the text does.
 MAX_DEPTH = 64
-# Python refuses to convert longer ones, and no argument is one.
-MAX_DIGITS = 4000
+# Python refuses to print integers of more than 4300 digits, and no argument is one.
+MAX_DIGITS = 1000
 # How far to look behind a quote or a comma to tell the end of a value from prose.
 LOOK = 64
 
+_SPACE = re.compile(r"\s*")
 _WORD = re.compile(r"\w*")
 _NUMBER = re.compile(r"[0-9A-Za-z_.+\-]*")
 _INTEGER = re.compile(r"[0-9]+(?:_[0-9]+)*")
@@ -97,27 +100,30 @@ def read_literal(
         whole: no more text will come. Otherwise a number or a word at the end is `Incomplete`,
             since it may go on.
     """
-    cursor = Cursor(text[start:], ended=whole)
+    cursor = Cursor()
+    cursor.feed(text[start:])
+    if whole:
+        cursor.end()
     reader = LiteralReader(cursor)
     reading = _spaced(reader)
     try:
         next(reading)
     except StopIteration as stop:
-        return Literal(stop.value, start + cursor.pos, tuple(reader.notes))
+        return Literal(stop.value, start + cursor.offset, tuple(reader.notes))
     except CutOff:
         return Incomplete()
     except Mismatch as mismatch:
-        return Malformed(start + cursor.pos, mismatch.reason)
+        return Malformed(start + cursor.offset, mismatch.reason)
     return Incomplete()
 
 
-def _spaced(reader: LiteralReader) -> Reading[object]:
-    yield from reader.cursor.skip_space()
+def _spaced(reader: LiteralReader) -> Need[object]:
+    yield from reader.cursor.spaces()
     return (yield from reader.value())
 
 
-class Mismatch(Exception):  # noqa: N818 - it is how a reader says no, and never leaves phyla.tools
-    """The text is not what the grammar wants.
+class Mismatch(Exception):
+    """The text is not what the grammar wants; no caller of this package ever meets it.
 
     Attributes:
         reason: why, in words.
@@ -130,7 +136,7 @@ class Mismatch(Exception):  # noqa: N818 - it is how a reader says no, and never
         super().__init__(reason)
 
 
-class CutOff(Exception):  # noqa: N818 - as above
+class CutOff(Exception):
     """The text ended in the middle."""
 
 
@@ -150,7 +156,7 @@ class LiteralReader:
         self.cursor = cursor
         self.notes: list[str] = []
         self._end = end
-        self._stops = tuple(marker for marker in (end, start) if marker)
+        self._markers = tuple(marker for marker in (end, start) if marker)
         self._settled = 0
 
     def note(self, text: str) -> None:
@@ -158,7 +164,7 @@ class LiteralReader:
         if text not in self.notes:
             self.notes.append(text)
 
-    def value(self, follows: str = "", depth: int = 0) -> Reading[object]:
+    def value(self, follows: str = "", depth: int = 0) -> Need[object]:
         """Read a value.
 
         Args:
@@ -190,7 +196,7 @@ class LiteralReader:
             return (yield from self._word(follows))
         raise Mismatch(f"no value begins with {first!r}")
 
-    def string(self, follows: str, emit: Callable[[str], None]) -> Reading[None]:
+    def string(self, follows: str, emit: Callable[[str], None]) -> Need[None]:
         """Read a string that opens here, with or without a prefix; its text goes to `emit`.
 
         Args:
@@ -206,10 +212,10 @@ class LiteralReader:
         quote = yield from cursor.at()
         if quote not in "'\"":
             raw = quote in "rR"
-            cursor.pos += 1
+            cursor.advance(1)
             quote = yield from cursor.at()
         mark = quote * 3 if (yield from cursor.sees(quote * 3)) else quote
-        cursor.pos += len(mark)
+        cursor.advance(len(mark))
         plain = _plain(quote, self._end[:1])
         escaped = 0
         while True:
@@ -218,54 +224,53 @@ class LiteralReader:
                 raise CutOff
             if char == quote:
                 if (yield from self._closes(mark, follows)):
-                    cursor.pos += len(mark)
+                    cursor.advance(len(mark))
                     return
                 if mark == quote:
                     self.note("a quote inside a string was not escaped")
                 emit(quote)
-                cursor.pos += 1
+                cursor.advance(1)
             elif char == "\\":
                 following = yield from cursor.at(1)
                 if following == "":
                     raise CutOff
                 if following == quote:
-                    if mark == quote and escaped % 2 == 0 and (yield from self._stops(mark, follows)):
+                    if (
+                        mark == quote
+                        and escaped % 2 == 0
+                        and (yield from self._stops(mark, follows))
+                    ):
                         self.note("a backslash before a closing quote was not escaped")
                         emit("\\")
-                        cursor.pos += 2
+                        cursor.advance(2)
                         return
                     escaped += 1
                 if raw:
                     emit("\\" + following)
-                    cursor.pos += 2
+                    cursor.advance(2)
                 else:
                     emit((yield from self._escape(following)))
             elif self._end and char == self._end[0]:
                 if (yield from cursor.sees(self._end)) and (yield from self._ended(mark, follows)):
                     raise Mismatch("a string is not closed")
                 emit(char)
-                cursor.pos += 1
+                cursor.advance(1)
             else:
-                run = plain.match(cursor.text, cursor.pos)
-                assert run is not None  # the branches above take every other character
-                emit(run.group())
-                cursor.pos = run.end()
+                emit(cursor.run(plain))
 
-    def _text(self, follows: str) -> Reading[str]:
+    def _text(self, follows: str) -> Need[str]:
         pieces: list[str] = []
         yield from self.string(follows, pieces.append)
         return "".join(pieces)
 
-    def _closes(self, mark: str, follows: str) -> Reading[bool]:
+    def _closes(self, mark: str, follows: str) -> Need[bool]:
         """Whether the quote here closes the string, rather than stand in it unescaped."""
         if len(mark) == 3:
             # Of four quotes in a row the last three close.
-            return (yield from self.cursor.sees(mark)) and (
-                yield from self.cursor.at(3)
-            ) != mark[0]
+            return (yield from self.cursor.sees(mark)) and (yield from self.cursor.at(3)) != mark[0]
         return (yield from self._ends(1, follows))
 
-    def _ends(self, offset: int, follows: str) -> Reading[bool]:
+    def _ends(self, offset: int, follows: str) -> Need[bool]:
         """Whether a value may have ended before this offset.
 
         True wherever right Python or JSON goes on behind a string. A comma with two words behind
@@ -274,61 +279,54 @@ class LiteralReader:
         cursor = self.cursor
         if not follows:
             return True
-        offset += yield from cursor.span(SPACE, offset, LOOK)
+        offset += yield from cursor.span(_SPACE, offset, LOOK)
         char = yield from cursor.at(offset)
         if char == "":
             return True
         if char != ",":
-            return char in follows or bool(self._end and (yield from cursor.sees(self._end, offset)))
+            return char in follows or bool(
+                self._end and (yield from cursor.sees(self._end, offset))
+            )
         if "," not in follows:
             return False
         offset += 1
-        offset += yield from cursor.span(SPACE, offset, LOOK)
+        offset += yield from cursor.span(_SPACE, offset, LOOK)
         width = yield from cursor.span(_WORD, offset, LOOK)
         if not width:
             return True
-        word = cursor.text[cursor.pos + offset : cursor.pos + offset + width]
+        word = cursor.glance(width, offset)
         offset += width
         char = yield from cursor.at(offset)
         if char != "" and char in "'\"":
             return word in {"r", "R", "u", "U"}
-        space = yield from cursor.span(SPACE, offset, LOOK)
+        space = yield from cursor.span(_SPACE, offset, LOOK)
         char = yield from cursor.at(offset + space)
         return not (space and char != "" and (char.isalnum() or char in "_'\""))
 
-    def _stops(self, mark: str, follows: str) -> Reading[bool]:
+    def _stops(self, mark: str, follows: str) -> Need[bool]:
         r"""Whether the `\` and quote here end the string, as in the path `'C:\'`.
 
         Read as an escape they must leave a string that closes where a value can end; if they do
         not, the backslash was meant as itself.
         """
-        if self.cursor.count < self._settled or not (yield from self._ends(2, follows)):
+        if self.cursor.offset < self._settled or not (yield from self._ends(2, follows)):
             return False
-        close = yield from self._next(mark, 2)
-        if close is None:
-            return not (self.cursor.ended and self._end) or (yield from self._marked(2, mark))
-        if (yield from self._ends(close + 1, follows)):
-            self._settled = self.cursor.count + close
+        close, found = yield from self._next(mark, 2)
+        if found == "quote" and (yield from self._ends(close + 1, follows)):
+            self._settled = self.cursor.offset + close
             return False
-        return True
+        # A block that its marker should close and that the output's end cuts is not understood.
+        return found != "end" or not self._end
 
-    def _marked(self, offset: int, mark: str) -> Reading[bool]:
-        """Whether a marker, and not the end of the text, is what no quote stands before."""
-        return (yield from self._scan(mark, offset))[1] == "marker"
-
-    def _ended(self, mark: str, follows: str) -> Reading[bool]:
+    def _ended(self, mark: str, follows: str) -> Need[bool]:
         """Whether the closing marker here ends the block, rather than be quoted by the string."""
-        close = yield from self._next(mark, len(self._end))
-        return close is None or not (yield from self._ends(close + len(mark), follows))
+        close, found = yield from self._next(mark, len(self._end))
+        return found != "quote" or not (yield from self._ends(close + len(mark), follows))
 
-    def _next(self, mark: str, offset: int) -> Reading[int | None]:
-        """The offset of the next closing quote, or None if a marker or the end comes first."""
-        offset, found = yield from self._scan(mark, offset)
-        return offset if found == "quote" else None
-
-    def _scan(self, mark: str, offset: int) -> Reading[tuple[int, str]]:
+    def _next(self, mark: str, offset: int) -> Need[tuple[int, str]]:
+        """Where the next closing quote or marker or the end is, and which of these it is."""
         cursor = self.cursor
-        plain = _plain(mark[0], "<" if self._stops_at_angle else "")
+        plain = _plain(mark[0], "".join(marker[0] for marker in self._markers))
         while True:
             offset += yield from cursor.span(plain, offset)
             char = yield from cursor.at(offset)
@@ -344,65 +342,65 @@ class LiteralReader:
                         return offset, "marker"
                 offset += 1
 
-    def _escape(self, kind: str) -> Reading[str]:
+    def _escape(self, kind: str) -> Need[str]:
         """Read the escape here, a backslash and `kind`."""
         cursor = self.cursor
-        cursor.pos += 2
+        cursor.advance(2)
         if kind in _ESCAPES:
             return _ESCAPES[kind]
         if kind in _HEX_ESCAPES:
             return (yield from self._code(kind))
         if kind in "01234567":
             width = yield from cursor.span(_OCTAL, 0, 2)
-            digits = kind + cursor.text[cursor.pos : cursor.pos + width]
-            cursor.pos += width
+            digits = kind + cursor.glance(width)
+            cursor.advance(width)
             return chr(int(digits, 8))
         if kind == "N" and (yield from cursor.at()) == "{":
             width = yield from cursor.span(_CHARACTER_NAME, 1, LOOK)
-            name = cursor.text[cursor.pos + 1 : cursor.pos + 1 + width]
+            name = cursor.glance(width, 1)
             if (yield from cursor.at(1 + width)) == "}":
                 try:
                     char = unicodedata.lookup(name)
                 except KeyError:
                     pass
                 else:
-                    cursor.pos += width + 2
+                    cursor.advance(width + 2)
                     return char
         self.note(f"the unknown escape \\{kind} was kept as it is")
         return "\\" + kind
 
-    def _code(self, kind: str) -> Reading[str]:
-        """Read the digits of a `\\x`, `\\u` or `\\U` escape; JSON's surrogate pairs are joined."""
+    def _code(self, kind: str) -> Need[str]:
+        r"""Read the digits of a `\x`, `\u` or `\U` escape; JSON's surrogate pairs are joined."""
         cursor = self.cursor
         size = _HEX_ESCAPES[kind]
         width = yield from cursor.span(_HEX, 0, size)
-        code = int(cursor.text[cursor.pos : cursor.pos + width] or "0", 16)
+        code = int(cursor.glance(width) or "0", 16)
         if width < size or code > 0x10FFFF:
             self.note(f"the unknown escape \\{kind} was kept as it is")
             return "\\" + kind
-        cursor.pos += size
+        cursor.advance(size)
         if not 0xD800 <= code < 0xE000:
             return chr(code)
         if code < 0xDC00 and (yield from cursor.sees("\\u")):
             width = yield from cursor.span(_HEX, 2, 4)
-            low = int(cursor.text[cursor.pos + 2 : cursor.pos + 2 + width] or "0", 16)
+            low = int(cursor.glance(width, 2) or "0", 16)
             if width == 4 and 0xDC00 <= low < 0xE000:
-                cursor.pos += 6
+                cursor.advance(6)
                 return chr(0x10000 + ((code - 0xD800) << 10) + (low - 0xDC00))
         self.note("half a surrogate pair became U+FFFD")
         return "\ufffd"
 
-    def _items(self, close: str, depth: int) -> Reading[tuple[list[object], bool]]:
+    def _items(self, close: str, depth: int) -> Need[tuple[list[object], bool]]:
         """Read what stands in brackets: the items, and whether there was a comma."""
         cursor = self.cursor
-        cursor.pos += 1
+        cursor.advance(1)
         items: list[object] = []
         commas = False
         try:
             while True:
-                yield from cursor.skip_space()
+                yield from cursor.spaces()
                 if (yield from cursor.at()) == close:
-                    cursor.pos += 1
+                    cursor.advance(1)
                     return items, commas
                 items.append((yield from self.value(",)]}", depth + 1)))
                 commas |= yield from self.separator(close)
@@ -410,41 +408,41 @@ class LiteralReader:
             mismatch.depth += 1
             raise
 
-    def separator(self, close: str) -> Reading[bool]:
+    def separator(self, close: str) -> Need[bool]:
         """Read a comma, or nothing before the closing bracket; whether there was a comma.
 
         Raises:
             Mismatch: something else stands here.
             CutOff: the text ended.
         """
-        yield from self.cursor.skip_space()
+        yield from self.cursor.spaces()
         char = yield from self.cursor.at()
         if char == "":
             raise CutOff
         if char == ",":
-            self.cursor.pos += 1
+            self.cursor.advance(1)
             return True
         if char == close:
             return False
         raise Mismatch(f"expected ',' or {close!r}, found {char!r}")
 
-    def _braces(self, depth: int) -> Reading[object]:
+    def _braces(self, depth: int) -> Need[object]:
         """Read a dictionary, or a set, which becomes a list."""
         cursor = self.cursor
-        cursor.pos += 1
+        cursor.advance(1)
         pairs: dict[str, object] = {}
         members: list[object] = []
         try:
             while True:
-                yield from cursor.skip_space()
+                yield from cursor.spaces()
                 if (yield from cursor.at()) == "}":
-                    cursor.pos += 1
+                    cursor.advance(1)
                     return members or pairs
                 key = yield from self.key(depth)
-                yield from cursor.skip_space()
+                yield from cursor.spaces()
                 if (yield from cursor.at()) == ":" and not members:
-                    cursor.pos += 1
-                    yield from cursor.skip_space()
+                    cursor.advance(1)
+                    yield from cursor.spaces()
                     name = self._name(key)
                     pairs[name] = yield from self.value(",)]}", depth + 1)
                 elif pairs:
@@ -456,17 +454,17 @@ class LiteralReader:
             mismatch.depth += 1
             raise
 
-    def key(self, depth: int = 0) -> Reading[object]:
+    def key(self, depth: int = 0) -> Need[object]:
         """Read a dictionary's key, which may lack its quotes; a set's member is read alike."""
         cursor = self.cursor
         first = yield from cursor.at()
         if first.isalpha() or first == "_":
             width = yield from cursor.span(_WORD, 0, LOOK)
-            word = cursor.text[cursor.pos : cursor.pos + width]
-            space = yield from cursor.span(SPACE, width, LOOK)
+            word = cursor.glance(width)
+            space = yield from cursor.span(_SPACE, width, LOOK)
             if word not in _CONSTANTS and (yield from cursor.at(width + space)) == ":":
                 self.note("a key had no quotes")
-                cursor.pos += width
+                cursor.advance(width)
                 return word
         return (yield from self.value(":,)]}", depth + 1))
 
@@ -478,14 +476,14 @@ class LiteralReader:
         self.note("a key that is no string became one")
         return json.dumps(key)
 
-    def _number(self) -> Reading[object]:
+    def _number(self) -> Need[object]:
         cursor = self.cursor
         width = yield from cursor.span(_NUMBER, 0, MAX_DIGITS)
-        text = cursor.text[cursor.pos : cursor.pos + width]
+        text = cursor.glance(width)
         if width == MAX_DIGITS:
             raise Mismatch("a number has too many digits")
         value = self._number_of(text)
-        cursor.pos += width
+        cursor.advance(width)
         return value
 
     def _number_of(self, text: str) -> int | float | str:
@@ -511,12 +509,12 @@ class LiteralReader:
             raise Mismatch(f"the number {text} is too large")
         return value
 
-    def _word(self, follows: str) -> Reading[object]:
+    def _word(self, follows: str) -> Need[object]:
         cursor = self.cursor
         width = yield from cursor.span(_WORD, 0, LOOK)
-        word = cursor.text[cursor.pos : cursor.pos + width]
+        word = cursor.glance(width)
         if word in _CONSTANTS:
-            cursor.pos += width
+            cursor.advance(width)
             return _CONSTANTS[word]
         if word in {"r", "R", "u", "U"}:
             char = yield from cursor.at(1)
@@ -525,10 +523,7 @@ class LiteralReader:
         raise Mismatch(f"{word} is a name, not a value")
 
 
-_Character: TypeAlias = str
-
-
 @lru_cache(maxsize=16)
-def _plain(quote: _Character, marker: _Character) -> re.Pattern[str]:
-    """A run of characters that are neither this quote, nor a backslash, nor may open a marker."""
-    return re.compile(f"[^\\\\{quote}{re.escape(marker)}]*")
+def _plain(quote: str, markers: str) -> re.Pattern[str]:
+    """A run of characters that are neither this quote, nor a backslash, nor one of `markers`."""
+    return re.compile(f"[^\\\\{quote}{re.escape(markers)}]*")

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from phyla.family import Dialect, Family
+from phyla.family import Family
 from phyla.hooks import hookimpl
 from phyla_families.minicpm.config import Config, LlamaConfig
+from phyla_families.minicpm.dialect import dialect
 from phyla_families.minicpm.model import build, build_llama
 from phyla_families.minicpm.weights import rules
 
@@ -26,17 +27,6 @@ def is_minicpm5(checkpoint: Checkpoint) -> bool:
     """MiniCPM5 calls itself `llama`; its template writes tool calls in a way of its own."""
     template = checkpoint.chat_template or ""
     return "<function name=" in template and "<param name=" in template
-
-
-def dialect(checkpoint: Checkpoint) -> Dialect:
-    """Chat turns end with `<|im_end|>`, which config.json does not always list."""
-    template = checkpoint.chat_template or ""
-    return Dialect(
-        name="minicpm",
-        extra_eos=("<|im_end|>", "</s>"),
-        reasoning=("<think>", "</think>") if "<think>" in template else None,
-        thinking_variable="enable_thinking" if "enable_thinking" in template else None,
-    )
 
 
 MINICPM = Family(

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import ClassVar
+from typing import TYPE_CHECKING, ClassVar
 
 from pydantic import AliasChoices, Field, model_validator
-from typing_extensions import Self
 
 from phyla.family import DecoderConfig
+
+if TYPE_CHECKING:
+    from typing_extensions import Self
 
 
 class Config(DecoderConfig):

@@ -4,27 +4,15 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from phyla.family import Dialect, Family
+from phyla.family import Family
 from phyla.hooks import hookimpl
 from phyla_families.qwen3.config import Config
+from phyla_families.qwen3.dialect import dialect
 from phyla_families.qwen3.model import build
 from phyla_families.qwen3.weights import rules
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
-
-    from phyla.checkpoint import Checkpoint
-
-
-def dialect(checkpoint: Checkpoint) -> Dialect:
-    """Chat turns end with `<|im_end|>`, base text with `<|endoftext|>`; files list one or both."""
-    switch = "enable_thinking" in (checkpoint.chat_template or "")
-    return Dialect(
-        name="qwen3",
-        extra_eos=("<|im_end|>", "<|endoftext|>"),
-        reasoning=("<think>", "</think>"),
-        thinking_variable="enable_thinking" if switch else None,
-    )
 
 
 QWEN3 = Family(

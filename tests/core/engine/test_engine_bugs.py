@@ -7,10 +7,8 @@ import importlib
 import json
 import math
 import threading
-from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import mlx.core as mx
 import numpy as np
@@ -19,9 +17,14 @@ import pytest
 import phyla
 from phyla.events import Finished, TextDelta
 from phyla.hooks import LogitsProcessor, hookimpl
-from phyla.options import Options
 from phyla.registry import Registry, make_registry
 from phyla.testing import Forward, assert_close, prompt_ids, write_checkpoint, write_files
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+    from pathlib import Path
+
+    from phyla.options import Options
 
 CONFIG: dict[str, Any] = {
     "model_type": "llama",

@@ -48,9 +48,10 @@ def peer(demo: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     config.update({key: values[key] for key in KEYS})
     config["rope_theta"] = values["rope"]["theta"]
     (folder / "config.json").write_text(json.dumps(config))
+    parameters: dict[str, mx.array] = dict(tree_flatten(forward.model.parameters()))
     tensors = {
         name if name.startswith("lm_head") else f"model.{name}": value
-        for name, value in tree_flatten(forward.model.parameters())
+        for name, value in parameters.items()
     }
     mx.save_safetensors(str(folder / "model.safetensors"), tensors)
     return folder

@@ -1,8 +1,8 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import mlx.core as mx
 import numpy as np
@@ -11,6 +11,9 @@ import pytest
 from phyla.testing import Forward, assert_close, read_tiny, write_checkpoint, write_files
 from phyla.testing.parity import PROMPT, Parity, pairs
 from phyla.testing.reference import Reference, write_reference_checkpoint
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 pytestmark = [pytest.mark.parity, pytest.mark.usefixtures("one_torch_thread")]
 

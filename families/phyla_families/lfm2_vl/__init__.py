@@ -1,0 +1,1 @@
+"""LFM2, LFM2-MoE and LFM2-VL."""

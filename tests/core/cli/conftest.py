@@ -1,0 +1,199 @@
+"""A program with an engine that says what a test wants, and one with a real tiny model."""
+
+from __future__ import annotations
+
+import signal
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, cast
+
+import pytest
+from typer.testing import CliRunner
+
+from phyla.cli import make_app
+from phyla.cli.shell import ModelChoice, Shell
+from phyla.errors import CancelledError
+from phyla.events import Event, Finished, ReasoningDelta, Reply, TextDelta, Timings, Usage
+from phyla.messages import Message
+from phyla.prompt import Prompt
+from phyla.registry import Registry, make_registry
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Sequence
+    from pathlib import Path
+
+    from typer.testing import Result
+
+    from phyla.engine.engine import Engine
+    from phyla.options import Options
+
+
+@dataclass
+class Script:
+    """How the fake engine answers one request.
+
+    `interrupts` Ctrl-C presses come after the first piece of text; a reply ends there if it is
+    cancelled. `error` is raised in place of an answer.
+    """
+
+    pieces: Sequence[str] = ("Hello", " there")
+    reasoning: str = ""
+    interrupts: int = 0
+    error: Exception | None = None
+
+
+class FakeStream:
+    def __init__(self, script: Script) -> None:
+        self._script = script
+        self._cancelled = False
+
+    def __iter__(self) -> Iterator[Event]:
+        script, said = self._script, []
+        if script.error is not None:
+            raise script.error
+        if script.reasoning:
+            yield ReasoningDelta(script.reasoning)
+        if not script.pieces:
+            self._press()
+            raise CancelledError("cancelled while the prompt was read")
+        for piece in script.pieces:
+            said.append(piece)
+            yield TextDelta(piece)
+            self._press()
+            if self._cancelled:
+                break
+        yield Finished(
+            Reply(
+                text="".join(said),
+                reasoning=script.reasoning,
+                finish_reason="cancelled" if self._cancelled else "stop",
+                usage=Usage(prompt_tokens=7, completion_tokens=len(said)),
+                timings=Timings(queue=0.0, prefill=0.5, decode=0.25),
+                seed=42,
+            )
+        )
+
+    def _press(self) -> None:
+        for _ in range(self._script.interrupts):
+            signal.raise_signal(signal.SIGINT)
+
+    def cancel(self) -> None:
+        self._cancelled = True
+
+    def __enter__(self) -> FakeStream:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self.cancel()
+
+
+@dataclass
+class Asked:
+    """One request, as it reached the engine."""
+
+    messages: list[tuple[str, str]]
+    prompt: Prompt | None
+    thinking: bool | None
+    options: dict[str, Any]
+    history: list[Message]
+
+
+class FakeEngine:
+    name = "fake"
+    family = "none"
+
+    def __init__(self, scripts: Sequence[Script]) -> None:
+        self.scripts = list(scripts)
+        self.asked: list[Asked] = []
+        self.closed = False
+
+    def stream(
+        self, messages: list[Message] | Prompt, *, thinking: bool | None = None, options: Options
+    ) -> FakeStream:
+        prompt = messages if isinstance(messages, Prompt) else None
+        history = [] if isinstance(messages, Prompt) else list(messages)
+        read = [Message.model_validate(each) for each in history]
+        self.asked.append(
+            Asked(
+                messages=[(each.role, each.text) for each in read],
+                prompt=prompt,
+                thinking=thinking,
+                options=options.model_dump(exclude_none=True),
+                history=read,
+            )
+        )
+        return FakeStream(self.scripts.pop(0) if self.scripts else Script())
+
+    def encode_text(self, text: str) -> Prompt:
+        return Prompt(ids=(1, 2, 3), text=text)
+
+    def __enter__(self) -> FakeEngine:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self.closed = True
+
+
+@dataclass
+class Program:
+    """`phyla` with a fake engine."""
+
+    engine: FakeEngine
+    registry: Registry = field(default_factory=make_registry)
+    choices: list[ModelChoice] = field(default_factory=list)
+
+    def __call__(self, *arguments: str, stdin: str = "") -> Result:
+        shell = Shell(registry=self.registry, open_engine=self._open)
+        return invoke(shell, *arguments, stdin=stdin)
+
+    def _open(self, choice: ModelChoice, registry: Registry) -> Engine:
+        self.choices.append(choice)
+        return cast("Engine", self.engine)
+
+
+def invoke(shell: Shell, *arguments: str, stdin: str = "") -> Result:
+    return CliRunner().invoke(make_app(shell), arguments, input=stdin, obj=shell)
+
+
+@pytest.fixture
+def script() -> type[Script]:
+    """How a fake engine answers."""
+    return Script
+
+
+@pytest.fixture
+def program() -> Callable[..., Program]:
+    """Makes a program whose engine answers its requests by these scripts, then by the plain one."""
+
+    def make(*scripts: Script, modules: Sequence[object] = ()) -> Program:
+        return Program(FakeEngine(scripts), make_registry(modules=modules))
+
+    return make
+
+
+@pytest.fixture(scope="session")
+def tiny(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with a tiny Llama."""
+    from phyla.testing import write_checkpoint
+
+    config = {
+        "model_type": "llama", "architectures": ["LlamaForCausalLM"], "vocab_size": 264,
+        "hidden_size": 64, "intermediate_size": 96, "num_hidden_layers": 2,
+        "num_attention_heads": 4, "num_key_value_heads": 2, "rms_norm_eps": 1e-5,
+        "max_position_embeddings": 512, "rope_theta": 10000.0, "tie_word_embeddings": False,
+    }  # fmt: skip
+    return write_checkpoint(
+        tmp_path_factory.mktemp("tiny") / "tiny-llama",
+        config,
+        quantize={"bits": 4, "group_size": 32},
+        generation_config={"temperature": 0.3, "eos_token_id": [258]},
+    )
+
+
+@pytest.fixture
+def phyla() -> Callable[..., Result]:
+    """The program as it is installed."""
+
+    def run(*arguments: str, stdin: str = "") -> Result:
+        return invoke(Shell.installed(), *arguments, stdin=stdin)
+
+    return run

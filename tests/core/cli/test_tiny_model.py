@@ -1,0 +1,165 @@
+"""The commands with a real engine: a tiny Llama with random weights."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from phyla.benchmark import Sample, random_ids
+from phyla.events import Reply
+from phyla.inspect import Report
+
+
+def test_run_gives_the_same_reply_for_the_same_seed(phyla, tiny):
+    arguments = ("run", str(tiny), "Hi", "--max-tokens", "8", "--seed", "7", "--json")
+    first, second = (Reply.model_validate(json.loads(phyla(*arguments).stdout)) for _ in range(2))
+    assert first.tokens == second.tokens
+    assert (first.usage.completion_tokens, first.finish_reason) == (8, "length")
+
+
+def test_raw_reads_the_prompt_without_the_template(phyla, tiny):
+    lengths = [
+        json.loads(phyla("run", str(tiny), "abc", "--max-tokens", "1", "--json", *more).stdout)
+        for more in ([], ["--raw"])
+    ]
+    assert lengths[1]["usage"]["prompt_tokens"] == 3
+    assert lengths[0]["usage"]["prompt_tokens"] > 3
+
+
+def test_chat_goes_on_after_a_message_that_is_too_long(phyla, tiny):
+    result = phyla(
+        *("chat", str(tiny), "--max-context", "64", "--max-tokens", "2", "--temperature", "0"),
+        stdin=f"Hi\n{'x' * 100}\n/reset\nHi\n",
+    )
+    assert result.exit_code == 0
+    assert "error: The prompt has" in result.stderr
+
+
+def test_inspect_tells_what_the_model_is(phyla, tiny):
+    result = phyla("inspect", str(tiny), "--json", "--dtype", "float32")
+    report = Report.model_validate_json(result.stdout)
+    assert (report.name, report.family, report.format) == ("tiny-llama", "llama", "safetensors")
+    assert report.distribution.startswith("phyla ")
+    assert report.architectures == ("LlamaForCausalLM",)
+    assert (report.layers, report.context, report.vocab_size) == (2, 512, 264)
+    assert report.parameters == sum(share.parameters for share in report.weights)
+    assert report.parameters == 264 * 64 * 2 + 2 * (64 * (64 + 32 + 32 + 64 + 96 * 3) + 128) + 64
+    assert report.weights[0].storage == "4-bit affine, groups of 32"
+    assert report.precision.reason == "float32 throughout, as requested."
+    assert report.cache.bytes_per_token == 2 * 2 * (16 + 16) * 4
+    assert report.cache.fixed_bytes == 0
+    assert (258, "<|im_end|>") in [(token.id, token.text) for token in report.eos]
+    assert report.sampling.temperature == 0.3
+    template = report.template
+    assert template is not None
+    assert (template.system, template.tools, template.tool_calls) == ("yes", False, False)
+
+
+def test_inspect_prints_the_same_for_people(phyla, tiny):
+    lines = phyla("inspect", str(tiny)).stdout.splitlines()
+    fields = {line[:14].strip(): line[14:].strip() for line in lines if line[:14].strip()}
+    assert fields["family"].startswith("llama (phyla ")
+    assert "258 <|im_end|>" in "".join(lines)
+    assert fields["context"] == "512 tokens"
+    assert fields["recommended"] == "temperature 0.3"
+
+
+def test_inspect_reads_no_weights(phyla, tiny, monkeypatch):
+    import mlx.core as mx
+
+    def load(*arguments: object, **options: object) -> None:
+        raise AssertionError("weights were read")
+
+    monkeypatch.setattr(mx, "load", load)
+    assert phyla("inspect", str(tiny)).exit_code == 0
+
+
+@pytest.mark.parametrize(
+    ("template", "expected"),
+    [
+        ("{{ messages[-1].content }}", ("dropped", False, False)),
+        (
+            "{% if messages[0].role == 'system' %}{{ raise_exception('none') }}{% endif %}"
+            "{{ tools | tojson }}{% for m in messages %}{{ m | tojson }}{% endfor %}",
+            ("refused", True, True),
+        ),
+        ("{{ nothing", ("invalid",)),
+    ],
+)
+def test_inspect_finds_out_what_a_template_can_do(phyla, tiny, tmp_path, template, expected):
+    for file in tiny.iterdir():
+        (tmp_path / file.name).symlink_to(file)
+    for name in ("chat_template.jinja", "tokenizer_config.json"):
+        (tmp_path / name).unlink(missing_ok=True)
+    (tmp_path / "tokenizer_config.json").write_text(json.dumps({"chat_template": template}))
+    report = Report.model_validate_json(phyla("inspect", str(tmp_path), "--json").stdout)
+    if expected == ("invalid",):
+        assert report.template is None
+        assert "not valid Jinja" in str(report.template_error)
+        return
+    found = report.template
+    assert found is not None
+    assert (found.system, found.tools, found.tool_calls) == expected
+
+
+def test_bench_reports_a_rate_per_size(phyla, tiny):
+    result = phyla(
+        *("bench", str(tiny), "--prompt-sizes", "4,16", "--decode", "3", "--runs", "2", "--json")
+    )
+    report = json.loads(result.stdout)
+    assert list(report["prefill"]) == ["4", "16"]
+    for rate in (*report["prefill"].values(), report["decode"]):
+        assert 0 < rate["low"] <= rate["median"] <= rate["high"]
+        assert rate["runs"] == 2
+    assert report["load_seconds"] > 0
+    assert report["peak_bytes"] > 2**20
+
+
+def test_bench_prints_a_table_of_the_sizes_that_fit(phyla, tiny):
+    lines = phyla("bench", str(tiny), "--decode", "2", "--runs", "1").stdout.splitlines()
+    assert lines[1].startswith("prefill, 32 tokens")
+    assert lines[2].startswith("decode, 2 tokens")
+    assert "peak memory" in lines[-1]
+
+
+def test_bench_refuses_sizes_that_do_not_fit_before_it_measures(phyla, tiny):
+    result = phyla("bench", str(tiny), "--prompt-sizes", "8,600")
+    assert (result.exit_code, result.stdout) == (1, "")
+    assert result.stderr.startswith("error: The prompt has 601 tokens")
+
+
+@pytest.mark.parametrize("sizes", ["", "0", "8,x", "-3"])
+def test_bench_refuses_sizes_that_are_none(phyla, tiny, sizes):
+    assert phyla("bench", str(tiny), "--prompt-sizes", sizes).exit_code == 2
+
+
+def test_pull_prints_where_the_model_lies(phyla, tiny):
+    assert Path(phyla("pull", str(tiny)).stdout.strip()) == tiny
+
+
+def test_families_lists_the_bundled_ones(phyla):
+    result = phyla("families")
+    assert "Unusable" not in result.stdout
+    rows = [line.split() for line in result.stdout.splitlines()]
+    assert rows[0] == ["family", "model", "types", "modalities", "from", "version"]
+    assert {row[0] for row in rows[1:]} >= {"llama", "qwen3", "minicpm"}
+
+
+def test_families_as_json_hold_the_same(phyla):
+    listing = json.loads(phyla("families", "--json").stdout)
+    assert {row["name"] for row in listing["families"]} >= {"llama", "qwen3", "minicpm"}
+    assert listing["broken"] == []
+
+
+def test_random_prompts_repeat_by_seed_and_stay_in_the_vocabulary():
+    ids = random_ids(100, vocab_size=7, seed=1)
+    assert ids == random_ids(100, vocab_size=7, seed=1)
+    assert ids != random_ids(100, vocab_size=7, seed=2)
+    assert set(ids) <= set(range(7))
+
+
+def test_a_sample_has_a_median_and_ends():
+    sample = Sample.of([3.0, 1.0, 2.0])
+    assert (sample.low, sample.median, sample.high) == (1.0, 2.0, 3.0)
