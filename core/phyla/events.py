@@ -16,8 +16,13 @@ FinishReason = Literal["stop", "length", "tool_calls", "cancelled", "context_ful
 
 
 class TokenLogprob(BaseModel):
-    """One generated token, its log probability (natural log, before every filter), and the
-    likeliest alternatives, best first, as many as were asked for.
+    """One generated token and how likely it was.
+
+    Attributes:
+        token: its id.
+        text: how it reads.
+        logprob: the natural logarithm of its probability, before every filter.
+        top: the likeliest ids and their log probabilities, best first, as many as were asked for.
     """
 
     model_config = ConfigDict(frozen=True)

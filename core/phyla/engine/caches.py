@@ -6,14 +6,16 @@ What the queries see of it is worked out in `phyla.engine.attention`.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import TypeAlias
+from typing import TYPE_CHECKING, TypeAlias
 
 import mlx.core as mx
 from typing_extensions import assert_never
 
 from phyla.engine.attention import attend
 from phyla.family import CacheKind, Full, NoCache, Recurrent, SharedWith, Sliding
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
 
 # Buffers grow by at least this many tokens, and by half, so that growing stays rare.
 _BLOCK = 256
@@ -111,9 +113,7 @@ class SlidingCache:
             values = mx.concatenate([self._values, values], axis=2)
         self.length += count
         self._keys, self._values = self._latest(keys), self._latest(values)
-        return attend(
-            queries, keys, values, scale=scale, window=self.kind.window, sinks=sinks
-        )
+        return attend(queries, keys, values, scale=scale, window=self.kind.window, sinks=sinks)
 
     def _latest(self, buffer: mx.array) -> mx.array:
         # The next query brings its own key, so one less than the window stays.

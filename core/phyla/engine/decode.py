@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING
 
 import mlx.core as mx
@@ -12,6 +11,8 @@ from phyla.errors import CancelledError
 from phyla.family import Step
 
 if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Sequence
+
     from phyla.engine.sampling import Sampled, Sampler
     from phyla.family import Model, Tap
 
@@ -46,7 +47,7 @@ class Cursor:
         for start in range(0, len(ids), chunk):
             if cancelled():
                 raise CancelledError(f"Cancelled after {start} of {len(ids)} prompt tokens.")
-            piece = mx.array([ids[start : start + chunk]], dtype=mx.int32)
+            piece = mx.array([list(ids[start : start + chunk])], dtype=mx.int32)
             hidden = self._forward(piece)
             if start + chunk < len(ids):
                 # Only the stores are evaluated, so what follows the last layer's keys and values
@@ -62,7 +63,7 @@ class Cursor:
 
     def trace(self, ids: Sequence[int], tap: Tap) -> mx.array:
         """Feed all of `ids` at once; return the logits `[T, V]` of every position."""
-        hidden = self._forward(mx.array([ids], dtype=mx.int32), tap)
+        hidden = self._forward(mx.array([list(ids)], dtype=mx.int32), tap)
         return self._model.logits(hidden)[0].astype(mx.float32)
 
     def _forward(self, ids: mx.array, tap: Tap | None = None) -> mx.array:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import time
 import weakref
-from collections.abc import Sequence
 from datetime import datetime
 from typing import TYPE_CHECKING
 
@@ -26,6 +25,7 @@ from phyla.prompt import Prompt, read_ids
 from phyla.registry import discover
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
     from pathlib import Path
     from types import TracebackType
 
@@ -78,8 +78,8 @@ def load(
     """
     defaults = read_options(options)
     checkpoint = open_checkpoint(source, revision=revision, offline=offline)
-    chosen = (registry or discover()).family_for(checkpoint, family)
-    blueprint = plan(checkpoint, chosen, dtype=dtype)
+    registry = registry or discover()
+    blueprint = plan(checkpoint, registry.family_for(checkpoint, family), dtype=dtype)
     return Engine(blueprint, defaults=defaults, max_context=max_context, registry=registry)
 
 
@@ -92,11 +92,11 @@ class Engine:
         *,
         defaults: Options,
         max_context: int | None,
-        registry: Registry | None,
+        registry: Registry,
     ) -> None:
         self._blueprint = blueprint
         self._defaults = defaults
-        self._registry = registry or discover()
+        self._registry = registry
         self._clock = datetime.now
         data = blueprint.checkpoint.tokenizer()
         self._template = ChatTemplate(
@@ -314,4 +314,3 @@ def _prepare(blueprint: Blueprint, context: int) -> Runtime:
         chunk=_CPU_CHUNK if cpu else _GPU_CHUNK,
         run_ahead=not cpu,
     )
-

@@ -6,7 +6,6 @@ Ties the decode loop to the detokenizer and the stop texts; knows no template an
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -17,8 +16,8 @@ from phyla.engine.stops import StopMatcher
 from phyla.errors import CancelledError
 from phyla.events import (
     Event,
-    FinishReason,
     Finished,
+    FinishReason,
     Reply,
     TextDelta,
     Timings,
@@ -27,7 +26,7 @@ from phyla.events import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Iterable, Sequence
 
     import mlx.core as mx
 
@@ -190,6 +189,4 @@ def run(
 
 def _logprob(tokenizer: Tokenizer, sampled: Sampled, token: int) -> TokenLogprob:
     logprob, top = sampled.read_logprobs()
-    return TokenLogprob(
-        token=token, text=tokenizer.token_text(token), logprob=logprob, top=top
-    )
+    return TokenLogprob(token=token, text=tokenizer.token_text(token), logprob=logprob, top=top)

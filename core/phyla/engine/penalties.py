@@ -75,7 +75,7 @@ class _Window:
 
     def __init__(self, ids: Sequence[int], limit: int | None, vocab_size: int | None) -> None:
         self._limit = limit
-        self.ids = mx.array(ids[-limit:] if limit else ids, dtype=mx.uint32)
+        self.ids = mx.array(list(ids[-limit:] if limit else ids), dtype=mx.uint32)
         self.counts: mx.array | None = None
         if vocab_size is not None:
             self.counts = mx.zeros((vocab_size,)).at[self.ids].add(1.0)

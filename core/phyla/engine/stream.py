@@ -5,13 +5,16 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections import deque
-from collections.abc import AsyncIterator, Callable, Iterator
-from types import TracebackType
-
-from typing_extensions import Self
+from typing import TYPE_CHECKING
 
 from phyla.errors import CancelledError
 from phyla.events import Event, Finished, Reply
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Callable, Iterator
+    from types import TracebackType
+
+    from typing_extensions import Self
 
 
 class Channel:
@@ -20,7 +23,7 @@ class Channel:
     def __init__(self) -> None:
         self._events: deque[Event] = deque()
         self._ready = threading.Condition()
-        self._wake: Callable[[], None] | None = None
+        self._wake: Callable[[], object] | None = None
         self._closed = False
         self._error: BaseException | None = None
         self.cancelled = threading.Event()
@@ -47,8 +50,9 @@ class Channel:
     async def take_async(self) -> Event | None:
         """The next event, without blocking the event loop; None at the end."""
         loop = asyncio.get_running_loop()
+        arrived = asyncio.Event()
         while True:
-            arrived = asyncio.Event()
+            arrived.clear()
             with self._ready:
                 if self._events or self._closed:
                     return self._pop()

@@ -6,12 +6,13 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, ClassVar, cast
 
 from pydantic import Field, model_validator
-from typing_extensions import Self
 
 from phyla.family.config import FamilyConfig
 from phyla.family.rope import RopeConfig, read_rope
 
 if TYPE_CHECKING:
+    from typing_extensions import Self
+
     from phyla.checkpoint import Checkpoint
 
 

@@ -1,4 +1,4 @@
-"""How a checkpoint's tensor names become a model's parameter names: rules, as data.
+r"""How a checkpoint's tensor names become a model's parameter names: rules, as data.
 
 Rules are applied in order, each to every name. A pattern is a regular expression matched against
 the whole name (`re.fullmatch`), a replacement may use its groups (`\\1`). The loader checks, by

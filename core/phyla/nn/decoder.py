@@ -5,9 +5,8 @@ A family chooses the blocks and their numbers; its model is a `CausalDecoder` bu
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import mlx.core as mx
 import mlx.nn as nn
@@ -23,6 +22,9 @@ from phyla.family import (
 )
 from phyla.nn.activations import swiglu
 from phyla.nn.rope import Rope, Rotation
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -92,6 +92,7 @@ class _Block:
         closed = False
         while not closed and (yield from cursor.accept(FUNCTION)):
             error: CallError | None = None
+            mark = cursor.offset
             try:
                 name = yield from self._name()
                 closed = (yield from self._function(name, wrapped=True)) is Ending.WRAPPER
@@ -104,10 +105,14 @@ class _Block:
                 else:
                     error, closed = NotACall(failure.reason), True
             if not closed:
+                mark = cursor.offset
+                yield from cursor.spaces()
                 closed = yield from cursor.accept(WRAPPER_END)
             if not closed and not (yield from cursor.looking_at(FUNCTION)):
                 if cursor.cut_short(FUNCTION, WRAPPER_END):
                     cursor.advance(len(cursor.unread))
+                else:
+                    cursor.back_to(mark)
                 self._calls.note(f"{WRAPPER_END} is missing")
                 closed = True
             self._settle(error)
@@ -123,9 +128,11 @@ class _Block:
                 raise NotACall("it names no tool")
             cursor.advance()
             self._calls.note(f"{WRAPPER} is missing")
-            ending = yield from self._function(name, wrapped=False)
-            if ending is Ending.FUNCTION:
-                yield from cursor.accept(WRAPPER_END)
+            yield from self._function(name, wrapped=False)
+            mark = cursor.offset
+            yield from cursor.spaces()
+            if not (yield from cursor.accept(WRAPPER_END)):
+                cursor.back_to(mark)
         except CallError as failure:
             error = failure
             if self._calls.announced and not failure.cut:
@@ -180,7 +187,6 @@ class _Block:
         cursor = self._cursor
         yield from cursor.spaces()
         if (yield from cursor.accept(FUNCTION_END)):
-            yield from cursor.spaces()
             return Ending.FUNCTION
         char = yield from cursor.peek()
         if wrapped and (yield from cursor.accept(WRAPPER_END)):

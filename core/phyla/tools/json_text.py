@@ -28,6 +28,7 @@ _CONSTANTS = {"True": "true", "False": "false", "None": "null"}
 _CLOSERS = {"{": "}", "[": "]", "(": ")"}
 
 _RAW_CONTROL = "a raw control character in a string was escaped"
+_BAD_QUOTE_ESCAPE = "an escaped single quote was read as one"
 _BAD_ESCAPE = "a backslash that escapes nothing in JSON was kept as one"
 
 Write = Callable[[str], None]
@@ -117,7 +118,7 @@ class JsonReader:
                 write('"')
                 return
             if char == "\\":
-                yield from self._escape(write)
+                yield from self._escape(quote, write)
             else:
                 if char != '"':
                     self._note(_RAW_CONTROL)
@@ -161,7 +162,7 @@ class JsonReader:
             else:
                 raise unexpected(char, f"',' or {closers[-1]!r}")
 
-    def _escape(self, write: Write) -> Need[None]:
+    def _escape(self, quote: str, write: Write) -> Need[None]:
         """Read what follows a backslash."""
         cursor = self._cursor
         char = yield from cursor.peek()
@@ -171,6 +172,8 @@ class JsonReader:
             cursor.advance()
             write("\\" + char)
         elif char == "'":
+            if quote != "'":
+                self._note(_BAD_QUOTE_ESCAPE)
             cursor.advance()
             write("'")
         elif char == "u":

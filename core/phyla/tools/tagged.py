@@ -49,8 +49,8 @@ class Ending(Enum):
     """Where the cursor stands after a value."""
 
     PARAMETER = auto()  # at the next value's opening tag
-    FUNCTION = auto()  # behind the function's closing tag, and the blanks after it
-    WRAPPER = auto()  # behind the wrapper's closing tag, and the blanks after it
+    FUNCTION = auto()  # behind the function's closing tag, perhaps with the blanks after it
+    WRAPPER = auto()  # behind the wrapper's closing tag, perhaps with the blanks after it
 
 
 class _ValueText:
@@ -135,6 +135,8 @@ def read_value(
                 behind = cursor.offset
                 passed += FUNCTION_END + (yield from cursor.spaces())
                 if (yield from _may_follow(cursor, tags)):
+                    if not tags.wrapped:
+                        cursor.back_to(behind)
                     return text.end(end), Ending.FUNCTION
                 text.frozen, last = True, (behind, end)
             elif tags.wrapped and (yield from cursor.accept(WRAPPER_END)):

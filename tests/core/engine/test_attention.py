@@ -53,9 +53,7 @@ def test_any_chunk_over_any_past_sees_what_it_should(
 
 @pytest.mark.parametrize("window", [None, 1, 63, 64, 65, 500])
 @pytest.mark.parametrize(("count", "stored"), [(64, 64), (65, 65), (200, 200), (130, 700)])
-def test_blocks_of_queries_join_without_a_seam(
-    count: int, stored: int, window: int | None
-) -> None:
+def test_blocks_of_queries_join_without_a_seam(count: int, stored: int, window: int | None) -> None:
     agree(count, stored, window)
 
 

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
-from phyla.engine.classifier import Classifier
+from phyla.engine.classifier import Classifier, SpanEvent
 from phyla.engine.spans import Span
 from phyla.events import (
     ReasoningDelta,
@@ -43,7 +43,7 @@ CALL = '<tool_call>\n{"name": "f", "arguments": {"a": 1}}\n</tool_call>'
 F = ("f", {"a": 1})
 
 
-def events_of(classifier: Classifier, *pieces: str) -> list[object]:
+def events_of(classifier: Classifier, *pieces: str) -> list[SpanEvent]:
     return [event for piece in pieces for event in classifier.feed(piece)] + classifier.finish()
 
 
@@ -316,7 +316,7 @@ def test_a_marker_that_is_a_token_is_text_when_it_is_typed() -> None:
     ]
     assert classifier.reasoning == "the tag </think>"
     assert classifier.text == f"and {CALL.removesuffix('</tool_call>')}".rstrip()
-    assert outcome(classifier, events)  # type: ignore[arg-type]
+    assert outcome(classifier, events)
 
 
 # Anything at all.

@@ -190,6 +190,7 @@ ARGUMENTS = st.dictionaries(
 )
 
 
+@settings(max_examples=50, deadline=None)
 @given(st.lists(ARGUMENTS, min_size=1, max_size=3), st.integers(1, 9))
 def test_right_calls_are_read_exactly(calls: list[dict[str, object]], size: int) -> None:
     objects = [json.dumps({"name": "f", "arguments": arguments}) for arguments in calls]

@@ -20,7 +20,7 @@ from phyla.tools.literals import (
     read_literal,
 )
 
-EXAMPLES = int(os.environ.get("PHYLA_HYPOTHESIS_EXAMPLES", "300"))
+EXAMPLES = int(os.environ.get("PHYLA_HYPOTHESIS_EXAMPLES", "100"))
 
 values = st.recursive(
     st.none()
@@ -28,8 +28,8 @@ values = st.recursive(
     | st.integers()
     | st.floats(allow_nan=False, allow_infinity=False)
     | st.text(),
-    lambda inner: st.lists(inner) | st.dictionaries(st.text(), inner),
-    max_leaves=12,
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(), inner, max_size=3),
+    max_leaves=6,
 )
 noise = st.text(alphabet="'\"\\[](){},:=<|> abnrux0189.+-eE\nTrueNone", max_size=60)
 

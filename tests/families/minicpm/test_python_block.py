@@ -37,7 +37,10 @@ def test_calls_are_read_alike_in_all_pieces(body, calls):
     assert found.rest == "\nok"
 
 
-@pytest.mark.parametrize(("body", "calls"), EXAMPLES)
+# Without a fence a line that begins with # may as well be a heading.
+@pytest.mark.parametrize(
+    ("body", "calls"), [example for example in EXAMPLES if not example[0].startswith("#")]
+)
 def test_calls_are_read_without_a_fence(body, calls):
     assert read_block(PYTHON_BLOCK, [f"{START}\n{body}\n{END}"]).calls == calls
 
