@@ -7,6 +7,7 @@ entry point of the group `phyla.families` or `phyla.plugins`.
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol, runtime_checkable
 
 import pluggy
@@ -33,6 +34,20 @@ class LogitsProcessor(Protocol):
     def __call__(self, tokens: Sequence[int], logits: mx.array) -> mx.array:
         """Return new logits `[V]` float32, given the ids generated so far."""
         ...
+
+
+@dataclass(frozen=True)
+class AnswerOnly:
+    """A processor that leaves reasoning alone, such as a grammar for the answer.
+
+    It is called outside reasoning only, with the ids that came since the last reasoning ended.
+    """
+
+    processor: LogitsProcessor
+
+    def __call__(self, tokens: Sequence[int], logits: mx.array) -> mx.array:
+        """Do what the processor does."""
+        return self.processor(tokens, logits)
 
 
 @runtime_checkable

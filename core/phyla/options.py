@@ -40,6 +40,8 @@ class Options(BaseModel):
         stop: texts that end the reply and are cut from it.
         stop_token_ids: ids that end the reply, next to the model's own end-of-turn ids.
         ignore_eos: keep going past the model's own end-of-turn ids.
+        reasoning_budget: how many tokens the model may think; then its reasoning is closed for it
+            and the answer goes on.
         logprobs: report the log probability of each token.
         top_logprobs: report this many likeliest alternatives per token (implies `logprobs`).
     """
@@ -61,6 +63,7 @@ class Options(BaseModel):
     stop: tuple[Annotated[str, Field(min_length=1)], ...] | None = None
     stop_token_ids: tuple[int, ...] | None = None
     ignore_eos: bool | None = None
+    reasoning_budget: Annotated[int, Field(ge=0)] | None = None
     logprobs: bool | None = None
     top_logprobs: Annotated[int, Field(ge=0, le=100)] | None = None
 

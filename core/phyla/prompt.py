@@ -11,6 +11,8 @@ from phyla.errors import EmptyInputError, RequestError
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from phyla.messages import Tool
+
 
 @dataclass(frozen=True, kw_only=True)
 class Prompt:
@@ -21,11 +23,16 @@ class Prompt:
         text: the rendered text that they stand for; empty when the ids were given.
         opens_reasoning: whether the prompt ends inside a reasoning span, so that the model's first
             words are reasoning.
+        tools: what the model may call; with None, calls are not looked for in the reply.
+        seed: the opening of a call that the prompt ends with, so that the reply must be one; it
+            is read as the reply's beginning.
     """
 
     ids: tuple[int, ...]
     text: str = ""
     opens_reasoning: bool = False
+    tools: tuple[Tool, ...] | None = None
+    seed: str = ""
 
 
 def read_ids(ids: Sequence[int] | Prompt, vocab_size: int) -> Prompt:

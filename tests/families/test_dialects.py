@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import importlib
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import pytest
 
@@ -195,7 +195,7 @@ _CONVERSATION = [
 ]
 
 
-def _inline(opened: str, closed: str) -> list[dict[str, object]]:
+def _inline(opened: str, closed: str) -> list[dict[str, Any]]:
     return [
         {"role": "user", "content": "one"},
         {"role": "assistant", "content": f"{opened}first thought{closed}A"},

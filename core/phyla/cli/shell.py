@@ -62,21 +62,19 @@ class Shell:
 
 def open_engine(choice: ModelChoice, registry: Registry) -> Engine:
     """What `phyla.load` does, with a sign of life on a terminal while weights are read."""
-    from phyla.backend import prepare
     from phyla.checkpoint import open_checkpoint
 
     checkpoint = open_checkpoint(choice.source, revision=choice.revision, offline=choice.offline)
-    family = registry.family_for(checkpoint, choice.family)
-    prepare()
-    from phyla.engine.engine import Engine
-    from phyla.engine.loading import plan
-    from phyla.options import Options
-
-    blueprint = plan(checkpoint, family, dtype=choice.dtype)
     # Not before: fetching a checkpoint draws progress bars of its own.
     with working(f"Loading {checkpoint.name}"):
-        return Engine(
-            blueprint, defaults=Options(), max_context=choice.max_context, registry=registry
+        import phyla
+
+        return phyla.load(
+            checkpoint,
+            family=choice.family,
+            dtype=choice.dtype,
+            max_context=choice.max_context,
+            registry=registry,
         )
 
 

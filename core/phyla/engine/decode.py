@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections import deque
+from copy import copy
 from typing import TYPE_CHECKING
 
 import mlx.core as mx
@@ -81,25 +83,50 @@ class Cursor:
         return self._model.logits(hidden[:, -1])[0].astype(mx.float32)
 
 
-def decode(
-    cursor: Cursor, logits: mx.array, sampler: Sampler, *, limit: int, run_ahead: bool
-) -> Iterator[Sampled]:
-    """Yield sampled tokens, at most `limit`; the caller stops by closing the iterator.
+class Decoding:
+    """Samples tokens one after another, at most `limit`; the caller stops by leaving the loop.
 
-    The next step's graph is always built while the current one runs. With `run_ahead` it is also
-    started before the caller sees the current token, which keeps a GPU busy and costs one step
-    after the last token; a CPU has nothing to hide and starts it when it is wanted.
+    The next step's graph is built while the current one runs. With `run_ahead` it is also started
+    before the caller sees the current token, which keeps a GPU busy and costs one step after the
+    last token; a CPU has nothing to hide and starts it when it is wanted. A sampler that has to see
+    the token itself gets no next step before the caller has the current one.
     """
-    current = sampler.sample(logits)
-    mx.async_eval(*current.arrays)
-    for count in range(1, limit + 1):
-        if count == limit:
-            yield current
-            return
-        upcoming = sampler.sample(cursor.advance(current.token))
-        if run_ahead:
-            mx.async_eval(*upcoming.arrays)
-        yield current
-        if not run_ahead:
-            mx.async_eval(*upcoming.arrays)
-        current = upcoming
+
+    def __init__(
+        self, cursor: Cursor, logits: mx.array, sampler: Sampler, *, limit: int, run_ahead: bool
+    ) -> None:
+        self._cursor = cursor
+        self._logits = logits
+        self._sampler = sampler
+        self._limit = limit
+        self._run_ahead = run_ahead
+        self._forced: deque[int] = deque()
+
+    def force(self, ids: Sequence[int]) -> None:
+        """Make these the next tokens, whatever the model would say."""
+        self._forced.extend(ids)
+
+    def __iter__(self) -> Iterator[Sampled]:
+        # The sampler from before the pending token was drawn, in case another is to take its place.
+        before, pending = self._draw(self._logits)
+        mx.async_eval(*pending.arrays)
+        for count in range(1, self._limit + 1):
+            if self._forced:
+                self._sampler = before
+                pending = self._sampler.sample(self._logits, forced=self._forced.popleft())
+            elif count > 1 and not self._run_ahead:
+                mx.async_eval(*pending.arrays)
+            current = pending
+            if self._sampler.waits:
+                yield current
+            if count < self._limit:
+                self._logits = self._cursor.advance(current.token)
+                before, pending = self._draw(self._logits)
+                if self._run_ahead:
+                    mx.async_eval(*pending.arrays)
+            if not self._sampler.waits:
+                yield current
+
+    def _draw(self, logits: mx.array) -> tuple[Sampler, Sampled]:
+        before = copy(self._sampler)
+        return before, self._sampler.sample(logits)

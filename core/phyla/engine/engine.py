@@ -10,15 +10,17 @@ from typing import TYPE_CHECKING
 import mlx.core as mx
 
 from phyla.backend import on_cpu
-from phyla.checkpoint import open_checkpoint
+from phyla.checkpoint import Checkpoint, open_checkpoint
 from phyla.engine.generation import Request, Runtime, run
+from phyla.engine.history import told
 from phyla.engine.loading import Blueprint, build, plan
 from phyla.engine.resolve import check_token_ids, resolve
 from phyla.engine.stream import Channel, Stream
 from phyla.engine.template import ChatTemplate
+from phyla.engine.tool_choice import call_opening
 from phyla.engine.trace import Trace, trace
 from phyla.engine.worker import Worker
-from phyla.errors import ContextOverflowError, RequestError
+from phyla.errors import ContextOverflowError
 from phyla.messages import read_messages, read_tools
 from phyla.options import Options, read_options
 from phyla.prompt import Prompt, read_ids
@@ -33,6 +35,7 @@ if TYPE_CHECKING:
 
     from phyla.engine.tokenizer import Tokenizer
     from phyla.events import Reply
+    from phyla.family import ThinkingLike
     from phyla.messages import MessagesLike, ToolLike
     from phyla.options import OptionsLike
     from phyla.registry import Registry
@@ -47,7 +50,7 @@ _UNKNOWN_CONTEXT = 4096
 
 
 def load(
-    source: str | Path,
+    source: str | Path | Checkpoint,
     *,
     family: str | None = None,
     revision: str | None = None,
@@ -60,7 +63,8 @@ def load(
     """Load a model.
 
     Args:
-        source: a folder in Hugging Face layout, a Hub id, a `.gguf` file, or `demo`.
+        source: a folder in Hugging Face layout, a Hub id, a `.gguf` file, `demo`, or a checkpoint
+            that is open already.
         family: the family's name, when more than one could take the checkpoint.
         revision: a branch, tag or commit on the Hub.
         offline: use only what is on disk.
@@ -77,7 +81,10 @@ def load(
         RequestError: an option is out of range.
     """
     defaults = read_options(options)
-    checkpoint = open_checkpoint(source, revision=revision, offline=offline)
+    if isinstance(source, Checkpoint):
+        checkpoint = source
+    else:
+        checkpoint = open_checkpoint(source, revision=revision, offline=offline)
     registry = registry or discover()
     blueprint = plan(checkpoint, registry.family_for(checkpoint, family), dtype=dtype)
     return Engine(blueprint, defaults=defaults, max_context=max_context, registry=registry)
@@ -151,46 +158,46 @@ class Engine:
         messages: MessagesLike,
         *,
         tools: Sequence[ToolLike] | None = None,
-        thinking: bool | None = None,
+        tool_choice: str = "auto",
+        thinking: ThinkingLike = None,
     ) -> Prompt:
         """Render a conversation with the checkpoint's template and tokenize it.
 
         Args:
             messages: the conversation; a string is one user message.
-            tools: what the model may call.
-            thinking: turns reasoning on or off; None leaves it to the template.
+            tools: what the model may call: `Tool` values, OpenAI dictionaries, Python functions.
+            tool_choice: `auto`; `none`, as if there were no tools; `required`, the reply is a call;
+                or the name of the tool that it must call.
+            thinking: turns reasoning on or off, or names an effort; None leaves it to the template.
 
         Raises:
             TemplateError: there is no template, or it refuses the conversation.
             EmptyInputError: there is no message.
-            RequestError: a message or tool is malformed, or the model has no thinking switch.
+            RequestError: a message or tool is malformed, or the model cannot think or call tools in
+                the way that is asked for.
         """
+        dialect = self._blueprint.dialect
+        offered = read_tools(tools) if tool_choice != "none" else ()
+        opening = call_opening(dialect, offered, tool_choice)
+        setting = dialect.thinking_setting(thinking)
         text = self._template.render(
-            read_messages(messages),
-            read_tools(tools),
-            variables=self._thinking_variables(thinking),
+            told(read_messages(messages), dialect, instruction=setting.instruction),
+            offered,
+            variables=setting.variables,
         )
-        ids = self.tokenizer.encode(text, add_special_tokens=False)
-        marks = self._blueprint.dialect.reasoning
+        opens_reasoning = dialect.opens_reasoning(text)
+        if opening and opens_reasoning and dialect.reasoning is not None:
+            # A reply that must be a call has no time to think.
+            text += dialect.reasoning.ending
+            opens_reasoning = False
+        text += opening
         return Prompt(
-            ids=tuple(ids),
+            ids=tuple(self.tokenizer.encode(text, add_special_tokens=False)),
             text=text,
-            opens_reasoning=marks is not None and text.rstrip().endswith(marks[0]),
+            opens_reasoning=opens_reasoning,
+            tools=offered or None,
+            seed=opening,
         )
-
-    def _thinking_variables(self, thinking: bool | None) -> dict[str, object]:
-        if thinking is None:
-            return {}
-        variable = self._blueprint.dialect.thinking_variable
-        if variable is None:
-            raise RequestError(
-                f"{self.name} cannot turn reasoning on or off.",
-                field="thinking",
-                expected=None,
-                found=thinking,
-                hint="Leave `thinking` out.",
-            )
-        return {variable: thinking}
 
     def encode_text(self, text: str) -> Prompt:
         """Tokenize plain text for a model without a chat template; adds the tokenizer's BOS."""
@@ -201,7 +208,8 @@ class Engine:
         messages: MessagesLike | Prompt,
         *,
         tools: Sequence[ToolLike] | None = None,
-        thinking: bool | None = None,
+        tool_choice: str = "auto",
+        thinking: ThinkingLike = None,
         options: OptionsLike = None,
     ) -> Stream:
         """Start a reply and return its handle: iterate it for events, or wait for `result()`.
@@ -213,7 +221,9 @@ class Engine:
             PhylaError: as `encode` and `phyla.load` raise them for messages and options.
         """
         if not isinstance(messages, Prompt):
-            messages = self.encode(messages, tools=tools, thinking=thinking)
+            messages = self.encode(
+                messages, tools=tools, tool_choice=tool_choice, thinking=thinking
+            )
         return self._start(messages, options)
 
     def chat(
@@ -221,11 +231,14 @@ class Engine:
         messages: MessagesLike,
         *,
         tools: Sequence[ToolLike] | None = None,
-        thinking: bool | None = None,
+        tool_choice: str = "auto",
+        thinking: ThinkingLike = None,
         options: OptionsLike = None,
     ) -> Reply:
         """Answer a conversation; `stream(...).result()`."""
-        return self.stream(messages, tools=tools, thinking=thinking, options=options).result()
+        return self.stream(
+            messages, tools=tools, tool_choice=tool_choice, thinking=thinking, options=options
+        ).result()
 
     def generate(self, ids: Sequence[int] | Prompt, *, options: OptionsLike = None) -> Reply:
         """Continue token ids, as they are: no template, nothing added."""
@@ -310,6 +323,7 @@ def _prepare(blueprint: Blueprint, context: int) -> Runtime:
         dtype=blueprint.precision.activations,
         context=context,
         vocab_size=blueprint.config.vocab_size,
+        dialect=blueprint.dialect,
         eos=blueprint.eos,
         chunk=_CPU_CHUNK if cpu else _GPU_CHUNK,
         run_ahead=not cpu,

@@ -1,18 +1,18 @@
 """One request, from its token ids to its reply: runs on the engine's thread.
 
-Ties the decode loop to the detokenizer and the stop texts; knows no template and no family.
+Ties the decode loop to the reader of the reply; knows no template and no family.
 """
 
 from __future__ import annotations
 
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from hashlib import blake2b
 from typing import TYPE_CHECKING
 
-from phyla.engine.decode import Cursor, decode
-from phyla.engine.detokenize import Detokenizer
+from phyla.engine.decode import Cursor, Decoding
+from phyla.engine.reply_reader import ReplyReader
 from phyla.engine.sampling import Sampler
-from phyla.engine.stops import StopMatcher
 from phyla.errors import CancelledError
 from phyla.events import (
     Event,
@@ -24,16 +24,18 @@ from phyla.events import (
     TokenLogprob,
     Usage,
 )
+from phyla.hooks import AnswerOnly
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Sequence
+    from collections.abc import Callable, Sequence
 
     import mlx.core as mx
 
+    from phyla.engine.classifier import SpanEvent
     from phyla.engine.resolve import ResolvedOptions
     from phyla.engine.sampling import Sampled
     from phyla.engine.tokenizer import Tokenizer
-    from phyla.family import Model
+    from phyla.family import Dialect, Model
     from phyla.hooks import LogitsProcessor
     from phyla.prompt import Prompt
 
@@ -48,6 +50,7 @@ class Runtime:
     Attributes:
         context: how many tokens a sequence may hold.
         vocab_size: rows of the head.
+        dialect: how the model marks what it says.
         eos: ids that end a turn.
         chunk: how many prompt tokens are fed at once.
         run_ahead: whether the next step starts before the current token is read.
@@ -58,6 +61,7 @@ class Runtime:
     dtype: mx.Dtype
     context: int
     vocab_size: int
+    dialect: Dialect
     eos: frozenset[int]
     chunk: int
     run_ahead: bool
@@ -71,35 +75,6 @@ class Request:
     options: ResolvedOptions
     processors: Sequence[LogitsProcessor]
     submitted: float
-
-
-class _Text:
-    """The text side of a reply: ids in, released text out, until a stop text."""
-
-    def __init__(self, tokenizer: Tokenizer, stops: Sequence[str]) -> None:
-        self._detokenizer = Detokenizer(tokenizer)
-        self._stops = StopMatcher(stops)
-        self.released: list[str] = []
-        self.stopped = False
-
-    def add(self, token: int) -> str:
-        return self._release(self._detokenizer.add(token))
-
-    def finish(self) -> str:
-        if self.stopped:
-            return ""
-        tail = self._release(self._detokenizer.finish())
-        if self.stopped:
-            return tail
-        held = self._stops.flush()
-        self.stopped = self._stops.stop is not None
-        self.released.append(held)
-        return tail + held
-
-    def _release(self, text: str) -> str:
-        free, self.stopped = self._stops.feed(text)
-        self.released.append(free)
-        return free
 
 
 def run(
@@ -119,72 +94,149 @@ def run(
         extent=len(prompt.ids) + limit,
         reserve=len(prompt.ids) + min(limit, _RESERVED_REPLY),
     )
-    sampler = Sampler(
-        options,
-        runtime.vocab_size,
-        prompt.ids,
-        request.processors,
-        limit=runtime.tokenizer.vocab_size,
-    )
-    stop_ids = frozenset(options.stop_token_ids)
-    if not options.ignore_eos:
-        stop_ids |= runtime.eos
-
-    text = _Text(runtime.tokenizer, options.stop)
-    tokens: list[int] = []
-    logprobs: list[TokenLogprob] = []
-    told = 0
-    first_token_at: float | None = None
+    answer = _Answer(runtime, request, emit)
     reason: FinishReason = "length" if limit == options.max_tokens else "context_full"
-
-    steps: Iterable[Sampled] = ()
     try:
         logits = cursor.prefill(prompt.ids, chunk=runtime.chunk, cancelled=cancelled)
-        steps = decode(cursor, logits, sampler, limit=limit, run_ahead=runtime.run_ahead)
     except CancelledError:
         reason = "cancelled"
-    for sampled in steps:
-        token = sampled.token_id()
-        first_token_at = first_token_at or time.perf_counter()
-        tokens.append(token)
-        if options.logprobs:
-            logprobs.append(_logprob(runtime.tokenizer, sampled, token))
-        if token in stop_ids:
-            reason = "stop"
-            break
-        free = text.add(token)
-        if free:
-            emit(TextDelta(free, logprobs=tuple(logprobs[told:])))
-            told = len(logprobs)
-        if text.stopped:
-            reason = "stop"
-            break
-        if cancelled():
-            reason = "cancelled"
-            break
-
-    tail = text.finish()
-    if tail or told < len(logprobs):
-        emit(TextDelta(tail, logprobs=tuple(logprobs[told:])))
-    if text.stopped:
-        reason = "stop"
-    ended = time.perf_counter()
-    first_token_at = first_token_at or ended
-    reply = Reply(
-        text="".join(text.released),
-        finish_reason=reason,
-        usage=Usage(prompt_tokens=len(prompt.ids), completion_tokens=len(tokens)),
-        timings=Timings(
-            queue=started - request.submitted,
-            prefill=first_token_at - started,
-            decode=ended - first_token_at,
-        ),
-        seed=options.seed,
-        tokens=tuple(tokens),
-        logprobs=tuple(logprobs) if options.logprobs else None,
-    )
+    else:
+        sampler = Sampler(
+            options,
+            runtime.vocab_size,
+            prompt.ids,
+            answer.processors,
+            limit=runtime.tokenizer.vocab_size,
+        )
+        decoding = Decoding(cursor, logits, sampler, limit=limit, run_ahead=runtime.run_ahead)
+        decoding.force(answer.close_reasoning())
+        for sampled in decoding:
+            if answer.add(sampled):
+                reason = "stop"
+                break
+            if cancelled():
+                reason = "cancelled"
+                break
+            decoding.force(answer.close_reasoning())
+    reply = answer.finish(reason, started=started)
     emit(Finished(reply))
     return reply
+
+
+class _Answer:
+    """The reply as it grows: sampled tokens in, events out."""
+
+    def __init__(self, runtime: Runtime, request: Request, emit: Callable[[Event], None]) -> None:
+        options, prompt = request.options, request.prompt
+        self._request = request
+        self._tokenizer = runtime.tokenizer
+        self._emit = emit
+        self._stop_ids = frozenset(options.stop_token_ids)
+        if not options.ignore_eos:
+            self._stop_ids |= runtime.eos
+        self._reader = ReplyReader(
+            runtime.tokenizer,
+            runtime.dialect,
+            tools=prompt.tools,
+            stops=options.stop,
+            in_reasoning=prompt.opens_reasoning,
+            call_ids=_call_ids(prompt, options.seed),
+            seed=prompt.seed,
+        )
+        self._reasoning = runtime.dialect.reasoning
+        self._closing = False
+        self._tokens: list[int] = []
+        self._answer_from = 0  # how many tokens there were when reasoning last ended
+        self._logprobs: list[TokenLogprob] = []
+        self._told = 0
+        self._first_token_at: float | None = None
+
+    @property
+    def processors(self) -> list[LogitsProcessor]:
+        """The request's processors; those for the answer only skip the reasoning."""
+        return [
+            self._outside_reasoning(process) if isinstance(process, AnswerOnly) else process
+            for process in self._request.processors
+        ]
+
+    def _outside_reasoning(self, process: LogitsProcessor) -> LogitsProcessor:
+        def guarded(tokens: Sequence[int], logits: mx.array) -> mx.array:
+            if self._reader.classifier.reasoning_open:
+                return logits
+            return process(tokens[self._answer_from :], logits)
+
+        return guarded
+
+    def add(self, sampled: Sampled) -> bool:
+        """Take the next token; return whether it ends the reply."""
+        token = sampled.token_id()
+        if self._first_token_at is None:
+            self._first_token_at = time.perf_counter()
+        self._tokens.append(token)
+        if self._request.options.logprobs:
+            self._logprobs.append(_logprob(self._tokenizer, sampled, token))
+        if token in self._stop_ids:
+            return True
+        was_open = self._reader.classifier.reasoning_open
+        self._hand_out(self._reader.add(token))
+        if was_open and not self._reader.classifier.reasoning_open:
+            self._answer_from = len(self._tokens)
+        return self._reader.classifier.stopped
+
+    def close_reasoning(self) -> Sequence[int]:
+        """The tokens that have to come next because the reasoning budget is spent, if it is."""
+        budget = self._request.options.reasoning_budget
+        if budget is None or self._reasoning is None:
+            return ()
+        if not self._reader.classifier.reasoning_open:
+            self._closing = False
+            return ()
+        if self._closing or self._reader.reasoning_tokens < budget:
+            return ()
+        self._closing = True
+        return self._tokenizer.encode(self._reasoning.ending, add_special_tokens=False)
+
+    def finish(self, reason: FinishReason, *, started: float) -> Reply:
+        """No token follows: hand out what was withheld, and make the reply."""
+        self._hand_out(self._reader.finish())
+        if self._told < len(self._logprobs):
+            self._hand_out([TextDelta("")])
+        ended = time.perf_counter()
+        first_token_at = self._first_token_at or ended
+        request, classifier = self._request, self._reader.classifier
+        return Reply(
+            text=classifier.text,
+            reasoning=classifier.reasoning,
+            tool_calls=tuple(classifier.calls),
+            tool_call_errors=tuple(classifier.errors),
+            finish_reason=classifier.finish_reason(reason),
+            usage=Usage(
+                prompt_tokens=len(request.prompt.ids),
+                completion_tokens=len(self._tokens),
+                reasoning_tokens=self._reader.reasoning_tokens,
+            ),
+            timings=Timings(
+                queue=started - request.submitted,
+                prefill=first_token_at - started,
+                decode=ended - first_token_at,
+            ),
+            seed=request.options.seed,
+            tokens=tuple(self._tokens),
+            logprobs=tuple(self._logprobs) if request.options.logprobs else None,
+        )
+
+    def _hand_out(self, events: Sequence[SpanEvent]) -> None:
+        for event in events:
+            if isinstance(event, TextDelta) and self._told < len(self._logprobs):
+                event = replace(event, logprobs=tuple(self._logprobs[self._told :]))
+                self._told = len(self._logprobs)
+            self._emit(event)
+
+
+def _call_ids(prompt: Prompt, seed: int) -> str:
+    """What the ids of a reply's calls begin with: unlike in another turn, like in a repetition."""
+    digest = blake2b(repr((prompt.ids, seed)).encode(), digest_size=6)
+    return f"call_{digest.hexdigest()}"
 
 
 def _logprob(tokenizer: Tokenizer, sampled: Sampled, token: int) -> TokenLogprob:

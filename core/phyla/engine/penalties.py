@@ -6,6 +6,7 @@ graph can be built before the last token is known.
 
 from __future__ import annotations
 
+from copy import copy
 from typing import TYPE_CHECKING
 
 import mlx.core as mx
@@ -45,6 +46,13 @@ class Penalties:
         recent = whole if limit else list(generated)
         self._repeated = _Window(whole, limit, None)
         self._used = _Window(recent, limit, vocab_size if self._frequency != 0 else None)
+
+    def __copy__(self) -> Penalties:
+        """Penalties in the same state, which go their own way from here."""
+        other = Penalties.__new__(Penalties)
+        other.__dict__.update(self.__dict__)
+        other.__dict__.update(_repeated=copy(self._repeated), _used=copy(self._used))
+        return other
 
     def apply(self, logits: mx.array) -> mx.array:
         """Return new logits `[V]`: repetition first, then presence, then frequency."""

@@ -91,10 +91,12 @@ class ReplyReader:
         seed: str = "",
     ) -> None:
         """Start a reply; the arguments are `Classifier`'s."""
-        calls = tools is not None and dialect.tools is not None
-        marks = single_tokens(tokenizer, markers(dialect, calls=calls))
-        syntax = single_tokens(tokenizer, dialect.call_syntax) if calls else {}
-        self._detokenizer = MarkedDetokenizer(tokenizer, marks=marks, keep=syntax)
+        marks = single_tokens(tokenizer, markers(dialect, calls=tools is not None))
+        # A call that nobody asked for is text, so what it is written with is kept then too.
+        written = (*markers(dialect, calls=True), *dialect.call_syntax)
+        self._detokenizer = MarkedDetokenizer(
+            tokenizer, marks=marks, keep=single_tokens(tokenizer, written)
+        )
         self._reasoning_tokens = 0
         self.classifier = Classifier(
             dialect,

@@ -42,6 +42,7 @@ class ResolvedOptions:
     Attributes:
         max_tokens: None is up to the end of the context.
         penalty_window: None is the field's custom, see `Options`.
+        reasoning_budget: None is no limit.
         logit_bias: pairs of token id and what is added to its logit, by rising id.
         logprobs: also true when `top_logprobs` asks for alternatives.
     """
@@ -61,6 +62,7 @@ class ResolvedOptions:
     stop: tuple[str, ...] = ()
     stop_token_ids: tuple[int, ...] = ()
     ignore_eos: bool = False
+    reasoning_budget: int | None = None
     logprobs: bool = False
     top_logprobs: int = 0
 

@@ -18,6 +18,7 @@ do not ask for, weights are powers of two, and only likely tokens are ever sorte
 from __future__ import annotations
 
 import math
+from copy import copy
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, cast
 
@@ -131,8 +132,24 @@ class Sampler:
         if options.suppress_tokens:
             self._suppressed = mx.array(options.suppress_tokens, dtype=mx.uint32)
 
-    def sample(self, logits: mx.array) -> Sampled:
-        """Choose the next token from its logits `[V]`.
+    @property
+    def waits(self) -> bool:
+        """Whether `sample` may wait for the token before, instead of only building a graph."""
+        options = self._options
+        whole_nucleus = options.temperature > 0 and options.top_p < 1 and not options.top_k
+        return bool(self._processors) or (whole_nucleus and on_cpu())
+
+    def __copy__(self) -> Sampler:
+        """A sampler in the same state, which goes its own way from here."""
+        other = Sampler.__new__(Sampler)
+        other.__dict__.update(self.__dict__)
+        other.__dict__.update(
+            _known=list(self._known), _unread=list(self._unread), _penalties=copy(self._penalties)
+        )
+        return other
+
+    def sample(self, logits: mx.array, *, forced: int | None = None) -> Sampled:
+        """Choose the next token from its logits `[V]`, or take `forced` for it.
 
         Never fails on logits that hold nan or infinities: the token is then one of the likeliest
         where that still means something, and otherwise any valid id.
@@ -141,7 +158,10 @@ class Sampler:
             PluginError: a processor returned logits of another shape.
         """
         raw = logits[: self._size].astype(mx.float32)
-        token = self._choose(self._adjusted(raw))
+        if forced is None:
+            token = self._choose(self._adjusted(raw))
+        else:
+            token = mx.array(forced, dtype=mx.uint32)
         self._step += 1
         if self._penalties is not None:
             self._penalties.observe(token)

@@ -72,4 +72,5 @@ def _work(jobs: queue.SimpleQueue[_Job | None]) -> None:
         del job
     # MLX gives each thread that computes a stream with a thread of its own; one that is left over
     # when the process ends aborts it ("terminate called without an active exception").
+    mx.synchronize()
     mx.clear_streams()

@@ -42,10 +42,6 @@ class ReasoningMarks:
     call_closes: bool = True
     ending: str
 
-    def __getitem__(self, index: int) -> str:
-        """Until engine.py asks `Dialect.opens_reasoning`."""
-        return (self.open, self.close)[index]
-
 
 @dataclass(frozen=True, kw_only=True)
 class ThinkingSetting:
@@ -150,11 +146,6 @@ class Dialect:
     end_token_is_final: bool = False
     call_syntax: tuple[str, ...] = ()
     history: History = History()
-
-    @property
-    def thinking_variable(self) -> str | None:
-        """Until engine.py asks `thinking_variables`."""
-        return next(iter(self.thinking.off.variables), None) if self.thinking.off else None
 
     def opens_reasoning(self, prompt: str) -> bool:
         """Whether a rendered prompt ends inside a span of reasoning, so that the reply begins there.

@@ -110,7 +110,7 @@ def _schema(function: str, parameter: Parameter, hints: Mapping[str, Any]) -> di
     # PydanticInvalidForJsonSchema is a PydanticUserError.
     except (PydanticSchemaGenerationError, PydanticUserError) as error:
         raise RequestError(
-            f"{field}: no JSON schema describes the type {hints[parameter.name]!r}.",
+            f"{field}: no JSON schema describes the type {hints[parameter.name]!r}: {_said(error)}",
             field=field,
             found=hints[parameter.name],
             hint="Use plain types, lists, dictionaries, enums, dataclasses or pydantic models.",
@@ -125,6 +125,11 @@ def _schema(function: str, parameter: Parameter, hints: Mapping[str, Any]) -> di
     with contextlib.suppress(PydanticSerializationError):
         schema["default"] = adapter.dump_python(parameter.default, mode="json", warnings=False)
     return schema
+
+
+def _said(error: Exception) -> str:
+    """The first line of what pydantic says."""
+    return str(error).strip().splitlines()[0].rstrip(".") + "."
 
 
 def _plain(schema: Any, definitions: Mapping[str, Any], field: str, inside: tuple[str, ...]) -> Any:

@@ -312,11 +312,14 @@ class LiteralReader:
         if self.cursor.offset < self._settled or not (yield from self._ends(2, follows)):
             return False
         close, found = yield from self._next(mark, 2)
-        if found == "quote" and (yield from self._ends(close + 1, follows)):
-            self._settled = self.cursor.offset + close
-            return False
-        # A block that its marker should close and that the output's end cuts is not understood.
-        return found != "end" or not self._end
+        if found == "quote" and not (yield from self._ends(close + 1, follows)):
+            return True
+        if found == "marker" or (found == "end" and not self._end):
+            return True
+        # An escape then, as is every other up to there. A block that its marker should close and
+        # that the output's end cuts is not understood any further.
+        self._settled = self.cursor.offset + close
+        return False
 
     def _ended(self, mark: str, follows: str) -> Need[bool]:
         """Whether the closing marker here ends the block, rather than be quoted by the string."""

@@ -5,10 +5,11 @@ from __future__ import annotations
 import dataclasses
 import enum
 import functools
-from typing import Annotated, Any, Literal, Optional, TypedDict, Union
+from typing import Annotated, Any, Literal, Optional, Union
 
 import pytest
 from pydantic import BaseModel, Field
+from typing_extensions import TypedDict
 
 from phyla.errors import RequestError
 from phyla.messages import Tool, read_tools

@@ -30,15 +30,15 @@ TOOLS = [
 
 
 def parameter(key: str, value: str) -> str:
-    return f"<parameter={key}>\n{value}\n</parameter>\n"
+    return f"<parameter={key}>\n{value}\n</parameter>"
 
 
 def function(*parameters: str, name: str = "f") -> str:
-    return f"<function={name}>\n{''.join(parameters)}</function>\n"
+    return f"<function={name}>\n{''.join(parameters)}\n</function>"
 
 
 def block(*parameters: str, name: str = "f") -> str:
-    return f"<tool_call>\n{function(*parameters, name=name)}</tool_call>"
+    return f"<tool_call>\n{function(*parameters, name=name)}\n</tool_call>"
 
 
 CALLS = {
@@ -53,8 +53,8 @@ CALLS = {
         [("f", {"s": ' "q"\n\n<b>&amp;</b>'})],
     ),
     "two functions in a wrapper": (
-        f"<tool_call>\n{function(parameter('s', 'a'))}{function(name='g')}</tool_call>",
-        [("f", {"s": "a"}), ("g", {})],
+        f"<tool_call>{function()}\n\n{function(name='g')}</tool_call>",
+        [("f", {}), ("g", {})],
     ),
     "a value that nothing closes": (
         "<tool_call>\n<function=f>\n<parameter=s>\nabc\n</function>\n</tool_call>",
@@ -135,8 +135,8 @@ BUG_31 = {
         {"s": "a </parameter> b"},
     ),
     "a function in a value": (
-        block(parameter("s", "<function=g>\n<parameter=x>1</parameter>\n</function>")),
-        {"s": "<function=g>\n<parameter=x>1</parameter>\n</function>"},
+        block(parameter("s", "<function=g><parameter=x>1</parameter></function>")),
+        {"s": "<function=g><parameter=x>1</parameter></function>"},
     ),
     "indentation": (block(parameter("s", "    if x:\n\n\ty")), {"s": "    if x:\n\n\ty"}),
     "no wrapper": (function(parameter("s", "x")), {"s": "x"}),
@@ -148,11 +148,12 @@ BUG_31 = {
 def test_bug_31_values_are_kept_whole(text: str, arguments: dict[str, object]) -> None:
     found = assert_same_in_pieces(FORMAT, text, TOOLS)
     assert found.calls == [("f", arguments)]
-    assert found.rest == ""
+    assert found.rest.strip() == ""
 
 
 def test_bug_31_two_functions_in_a_wrapper_are_two_calls() -> None:
-    text = f"<tool_call>{function(parameter('i', '1'))}{function(parameter('i', '2'))}</tool_call>"
+    one, two = ("<function=f><parameter=i>1</parameter></function>".replace("1", i) for i in "12")
+    text = f"<tool_call>{one}{two}</tool_call>"
     found = assert_same_in_pieces(FORMAT, text, TOOLS)
     assert found.calls == [("f", {"i": 1}), ("f", {"i": 2})]
 
@@ -219,9 +220,7 @@ def test_a_broken_function_leaves_the_good_one_beside_it() -> None:
     text = f"<tool_call>\n<function=f>\nx</function>\n{function(name='g')}</tool_call>"
     found = assert_same_in_pieces(FORMAT, text, TOOLS)
     assert found.calls == [("g", {})]
-    assert [error.raw for error in found.errors] == [
-        "<tool_call>\n<function=f>\nx</function>\n"
-    ]
+    assert [error.raw for error in found.errors] == ["<tool_call>\n<function=f>\nx</function>\n"]
 
 
 def test_a_broken_function_without_a_wrapper_ends_with_its_tag() -> None:
@@ -239,7 +238,7 @@ def test_the_next_wrapper_ends_a_function_that_nothing_closed() -> None:
 
 def test_text_after_a_function_without_the_wrapper_end_is_text() -> None:
     text = f"<tool_call>{function(parameter('s', 'a'))}"
-    found = assert_same_in_pieces(FORMAT, text + "Done.", TOOLS)
+    found = assert_same_in_pieces(FORMAT, text + "\nDone.", TOOLS)
     assert found.calls == [("f", {"s": "a"})]
     assert found.rest == "\nDone."
 
@@ -260,7 +259,7 @@ def test_strings_come_as_they_are_written_and_other_values_when_they_are_complet
 def test_a_seeded_opening_goes_on_to_be_a_call(tool: str | None) -> None:
     opening = FORMAT.opening(tool)
     assert opening.startswith(FORMAT.opens[0])
-    more = ("g>\n" if tool is None else "") + parameter("i", "1") + "</function>\n</tool_call>"
+    more = ("g>\n" if tool is None else "") + parameter("i", "1") + "\n</function>\n</tool_call>"
     assert read_block(FORMAT, [opening, more], TOOLS).calls == [("g", {"i": 1})]
 
 

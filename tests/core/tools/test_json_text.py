@@ -52,7 +52,10 @@ def read(pieces: Iterable[str]) -> tuple[str, str, list[str]]:
         ('{"a": [1, 2,],}', {"a": [1, 2]}),
         ('"a\nb\tc"', "a\nb\tc"),
         ("[+1, 1., .5, -.5e1]", [1, 1.0, 0.5, -5.0]),
-        ("[1e999, NaN, -Infinity, 007, 2026-01-15]", ["1e999", "NaN", "-Infinity", "007", "2026-01-15"]),
+        (
+            "[1e999, NaN, -Infinity, 007, 2026-01-15]",
+            ["1e999", "NaN", "-Infinity", "007", "2026-01-15"],
+        ),
         ("[" + "9" * 5000 + "]", ["9" * 5000]),
         (r'"\ud83d\ude00"', "😀"),
         (r'"\ud83d"', "\ufffd"),
@@ -67,7 +70,19 @@ def test_what_is_wrong_without_doubt_is_repaired(text: str, value: object) -> No
 
 @pytest.mark.parametrize(
     "text",
-    ["", "{", '{"a"}', '{"a": }', "[1 2]", '{"a": 1]', "hello", '{"a": oops}', "1 2", "{a: 1}", ","],
+    [
+        "",
+        "{",
+        '{"a"}',
+        '{"a": }',
+        "[1 2]",
+        '{"a": 1]',
+        "hello",
+        '{"a": oops}',
+        "1 2",
+        "{a: 1}",
+        ",",
+    ],
 )
 def test_what_cannot_be_repaired_is_an_error(text: str) -> None:
     with pytest.raises(CallError):

@@ -151,7 +151,10 @@ SCHEMAS = st.recursive(
     ),
     lambda inner: st.fixed_dictionaries(
         {"anyOf": st.lists(inner, max_size=3)},
-        optional={"allOf": st.lists(inner, max_size=2), "$ref": st.sampled_from(["#", "#/x", "#a"])},
+        optional={
+            "allOf": st.lists(inner, max_size=2),
+            "$ref": st.sampled_from(["#", "#/x", "#a"]),
+        },
     ),
     max_leaves=5,
 )
