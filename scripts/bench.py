@@ -6,6 +6,9 @@ Every peer is a process of its own. Measurements are interleaved: each is taken 
 turn, in rotating order, before it is repeated. The table shows medians, lowest and highest, and how
 many times better Phyla is: faster, or with less time or memory.
 
+With --classifier it measures instead what reading a reply costs: detokenizing it and splitting it
+into answer, reasoning and tool calls, as a share of a decode step.
+
 Peers:
     mlx-lm      as its users get it: a folder as it is; a GGUF file, which it cannot read, with the
                 weights that Phyla holds.
@@ -76,6 +79,9 @@ class Measurement:
 
 def main() -> None:
     options = _options()
+    if options.classifier:
+        _measure_classifier(options)
+        return
     dtype = ["--dtype", options.dtype] if options.dtype else []
     report = json.loads(_run(["-m", "phyla.cli", "inspect", options.model, "--json", *dtype]))
     held = report["precision"]["weights"]
@@ -113,6 +119,9 @@ def _options() -> argparse.Namespace:
         default=60,
         metavar="SECONDS",
         help="what takes a peer longer than this is measured once only (60)",
+    )
+    parser.add_argument(
+        "--classifier", action="store_true", help="measure what reading a reply costs, and no peer"
     )
     parser.add_argument("--json", type=Path, metavar="FILE", help="write every value there")
     return parser.parse_args()
@@ -218,6 +227,14 @@ def _measure(
 def _rotated(peers: Sequence[Peer], turn: int) -> list[Peer]:
     first = turn % len(peers)
     return [*peers[first:], *peers[:first]]
+
+
+def _measure_classifier(options: argparse.Namespace) -> None:
+    arguments = [str(FOLDER / "classifier.py"), options.model]
+    for name in ("dtype", "decode", "runs"):
+        if (value := getattr(options, name)) is not None:
+            arguments += [f"--{name}", str(value)]
+    print(_run(arguments), end="")
 
 
 # The result.

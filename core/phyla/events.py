@@ -10,7 +10,7 @@ from typing import Literal, TypeAlias
 
 from pydantic import BaseModel, ConfigDict
 
-from phyla.messages import ToolCall
+from phyla.messages import Message, Reasoning, Text, ToolCall
 
 FinishReason = Literal["stop", "length", "tool_calls", "cancelled", "context_full"]
 
@@ -100,6 +100,19 @@ class Reply(BaseModel):
     seed: int
     tokens: tuple[int, ...] = ()
     logprobs: tuple[TokenLogprob, ...] | None = None
+
+    @property
+    def message(self) -> Message:
+        """The reply as the assistant's message, for the conversation to go on with.
+
+        Reasoning, text and calls are blocks of it, which templates show or leave out. What could
+        not be read as a call is not in it.
+        """
+        if not self.reasoning and not self.tool_calls:
+            return Message(role="assistant", content=self.text)
+        reasoning = (Reasoning(text=self.reasoning),) if self.reasoning else ()
+        text = (Text(text=self.text),) if self.text else ()
+        return Message(role="assistant", content=(*reasoning, *text, *self.tool_calls))
 
 
 @dataclass(frozen=True)

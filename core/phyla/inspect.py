@@ -128,6 +128,9 @@ class Report(_Part):
         cache: what a sequence takes in memory.
         eos: the tokens that end a turn.
         reasoning: the texts around a reasoning span, or None.
+        tool_format: how the model writes tool calls; None if it writes none.
+        tool_opens: the texts that open a block of calls.
+        tool_closes: the texts that close one.
         template: what the chat template can do; None if there is none.
         template_error: why the template cannot be used; None if it can.
         sampling: the options that the checkpoint recommends.
@@ -152,6 +155,9 @@ class Report(_Part):
     cache: CacheReport
     eos: tuple[TokenReport, ...]
     reasoning: tuple[str, str] | None
+    tool_format: str | None
+    tool_opens: tuple[str, ...]
+    tool_closes: tuple[str, ...]
     template: TemplateReport | None
     template_error: str | None
     sampling: Options
@@ -186,7 +192,7 @@ def inspect(
     kinds = family.model(blueprint.config).cache_kinds()
     template = ChatTemplate(checkpoint.chat_templates, blueprint.tokenizer.special_tokens)
     found, error = _template_report(template, blueprint)
-    marks = blueprint.dialect.reasoning
+    marks, calls = blueprint.dialect.reasoning, blueprint.dialect.tools
     return Report(
         name=checkpoint.name,
         path=str(checkpoint.path),
@@ -216,6 +222,9 @@ def inspect(
             for index in sorted(blueprint.eos)
         ),
         reasoning=None if marks is None else (marks.open, marks.close),
+        tool_format=None if calls is None else calls.name,
+        tool_opens=() if calls is None else calls.opens,
+        tool_closes=() if calls is None else blueprint.dialect.call_ends,
         template=found,
         template_error=error,
         sampling=checkpoint_options(checkpoint.generation_config),

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Annotated
 
 import typer
 
 _MODEL = "Model"
 _SAMPLING = "Sampling"
+_TOOLS = "Reasoning and tools"
 
 Model = Annotated[
     str,
@@ -67,9 +69,54 @@ Stop = Annotated[
     list[str] | None,
     typer.Option(help="A text that ends the reply; repeatable.", rich_help_panel=_SAMPLING),
 ]
-Thinking = Annotated[
+Think = Annotated[
     bool | None,
-    typer.Option("--thinking/--no-thinking", help="Reasoning on or off, where a model can switch."),
+    typer.Option(
+        "--think/--no-think",
+        "--thinking/--no-thinking",
+        help="Reasoning on or off, where the model has a choice.",
+        rich_help_panel=_TOOLS,
+    ),
+]
+Effort = Annotated[
+    str | None,
+    typer.Option(
+        metavar="NAME",
+        help="Think with this effort; `phyla inspect` lists those that a model knows.",
+        rich_help_panel=_TOOLS,
+    ),
+]
+ReasoningBudget = Annotated[
+    int | None,
+    typer.Option(
+        metavar="N",
+        help="Tokens of reasoning at most; then the model has to answer.",
+        rich_help_panel=_TOOLS,
+    ),
+]
+ShowReasoning = Annotated[
+    bool | None,
+    typer.Option(
+        "--show-reasoning/--hide-reasoning",
+        help="Write reasoning to standard error; shown if absent where all goes to a terminal.",
+        rich_help_panel=_TOOLS,
+    ),
+]
+Tools = Annotated[
+    Path | None,
+    typer.Option(
+        metavar="FILE",
+        help="What the model may call: a JSON list of tools, plain or in the OpenAI form.",
+        rich_help_panel=_TOOLS,
+    ),
+]
+ToolChoice = Annotated[
+    str,
+    typer.Option(
+        metavar="CHOICE",
+        help="auto, none, required (the reply is a call), or the tool that must be called.",
+        rich_help_panel=_TOOLS,
+    ),
 ]
 Stats = Annotated[bool, typer.Option("--stats", help="Tell the speed on standard error.")]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]

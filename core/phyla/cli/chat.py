@@ -13,7 +13,12 @@ def chat(
     model: arguments.Model,
     *,
     system: arguments.System = None,
-    thinking: arguments.Thinking = None,
+    think: arguments.Think = None,
+    effort: arguments.Effort = None,
+    reasoning_budget: arguments.ReasoningBudget = None,
+    show_reasoning: arguments.ShowReasoning = None,
+    tools: arguments.Tools = None,
+    tool_choice: arguments.ToolChoice = "auto",
     stats: arguments.Stats = False,
     max_tokens: arguments.MaxTokens = None,
     temperature: arguments.Temperature = None,
@@ -30,9 +35,11 @@ def chat(
 ) -> None:
     """Talk with a model; /help lists the commands.
 
-    Without a terminal each line of standard input is one message.
+    Without a terminal each line of standard input is one message. After a tool call, the next
+    line is what the tool answers; an empty one gives no result.
     """
     # Here and not above: what they import would slow down `phyla --help`.
+    from phyla.cli.ask import Ask, read_thinking, read_tools_file
     from phyla.cli.talk import Talk
     from phyla.options import read_options
 
@@ -45,7 +52,14 @@ def chat(
             "min_p": min_p,
             "seed": seed,
             "stop": tuple(stop) if stop else None,
+            "reasoning_budget": reasoning_budget,
         }
+    )
+    ask = Ask(
+        tools=read_tools_file(tools),
+        tool_choice=tool_choice,
+        thinking=read_thinking(think=think, effort=effort),
+        options=options,
     )
     choice = ModelChoice(
         source=model,
@@ -59,8 +73,8 @@ def chat(
         Talk(
             engine,
             system=system,
-            thinking=thinking,
-            options=options,
+            ask=ask,
+            show_reasoning=show_reasoning,
             stats=stats,
             debug=failures.debugging(context),
         ).run()

@@ -1,33 +1,32 @@
-"""A conversation that grows by whole turns, so that it can be sent at any time."""
+"""A conversation that grows by whole steps, so that it can be sent at any time."""
 
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
+from phyla.cli.json_file import os_reason, read_json_list
 from phyla.errors import RequestError
-from phyla.messages import Message, Reasoning, Text
+from phyla.messages import Message, Reasoning, ToolCall, ToolResult, read_messages
 
 if TYPE_CHECKING:
     from pathlib import Path
 
 
 class Conversation:
-    """A system message, and pairs of a user's and an assistant's message."""
+    """A system message and what follows it: questions, answers, tool calls and their results."""
 
     def __init__(self, system: str | None = None) -> None:
         self.system = system
         self._turns: list[Message] = []
 
-    def asking(self, text: str) -> list[Message]:
-        """The messages so far with a new one of the user's, which is not kept."""
-        return [*self.messages, Message(role="user", content=text)]
+    def asking(self, *new: Message) -> list[Message]:
+        """The messages so far with new ones after them, which are not kept."""
+        return [*self.messages, *new]
 
-    def add(self, question: str, answer: str, *, reasoning: str = "") -> None:
-        """Keep a turn; `reasoning` is what the assistant thought before it answered."""
-        blocks = (Reasoning(text=reasoning), Text(text=answer))
-        self._turns.append(Message(role="user", content=question))
-        self._turns.append(Message(role="assistant", content=blocks if reasoning else answer))
+    def add(self, *messages: Message) -> None:
+        """Keep messages: what was asked, and the answer to it."""
+        self._turns.extend(messages)
 
     def reset(self) -> None:
         """Forget the turns; the system message stays."""
@@ -41,24 +40,59 @@ class Conversation:
         return [Message(role="system", content=self.system), *self._turns]
 
     def save(self, file: Path) -> None:
-        """Write the messages as a JSON list in the OpenAI form.
+        """Write the messages as a JSON list that `read_messages` takes, and `load`.
+
+        A message has the OpenAI form where that keeps all of it, and its blocks otherwise.
 
         Raises:
             RequestError: the file cannot be written.
         """
-        listed = [_openai(message) for message in self.messages]
+        listed = [_written(message) for message in self.messages]
         try:
             file.expanduser().write_text(
                 json.dumps(listed, ensure_ascii=False, indent=2) + "\n", encoding="utf-8"
             )
         except (OSError, RuntimeError) as error:  # RuntimeError: `~name` of nobody's
-            reason = error.strerror if isinstance(error, OSError) else str(error)
             raise RequestError(
-                f"{file} cannot be written: {reason}.", field="file", found=str(file)
+                f"{file} cannot be written: {os_reason(error)}.", field="file", found=str(file)
             ) from error
 
+    def load(self, file: Path) -> None:
+        """Go on with the messages of a file, in place of those that are here.
 
-def _openai(message: Message) -> dict[str, str]:
-    fields = {"role": message.role, "content": message.text}
-    reasoning = "".join(block.text for block in message.blocks if isinstance(block, Reasoning))
-    return {**fields, "reasoning_content": reasoning} if reasoning else fields
+        Raises:
+            RequestError: the file cannot be read, or a message in it is malformed; the
+                conversation is as it was.
+        """
+        listed: list[Any] = read_json_list(file, of="messages")
+        messages = list(read_messages(listed))
+        has_system = messages[0].role == "system"
+        self.system = messages.pop(0).text if has_system else None
+        self._turns = messages
+
+
+def _written(message: Message) -> dict[str, Any]:
+    fields = _openai(message)
+    if Message.model_validate(fields) == message:
+        return fields
+    return message.model_dump(mode="json", exclude=None if message.name else {"name"})
+
+
+def _openai(message: Message) -> dict[str, Any]:
+    fields: dict[str, Any] = {"role": message.role, "content": message.text}
+    if message.name is not None:
+        fields["name"] = message.name
+    for block in message.blocks:
+        match block:
+            case Reasoning(text=text):
+                fields["reasoning_content"] = fields.get("reasoning_content", "") + text
+            case ToolCall(id=call_id, name=name, arguments=arguments):
+                text = json.dumps(arguments, ensure_ascii=False)
+                function = {"name": name, "arguments": text}
+                call = {"id": call_id, "type": "function", "function": function}
+                fields.setdefault("tool_calls", []).append(call)
+            case ToolResult(call_id=call_id, text=text):
+                fields |= {"content": text, "tool_call_id": call_id}
+            case _:
+                pass
+    return fields

@@ -54,7 +54,7 @@ def _fields(report: Report) -> list[tuple[str, str]]:
         ("name", report.name),
         ("path", report.path),
         ("format", f"{report.format}, {size_text(report.size_bytes)} of weights"),
-        ("family", f"{report.family} ({report.distribution}), dialect {report.dialect}"),
+        ("family", f"{report.family} ({report.distribution})"),
         ("architecture", f"{architecture} (model type {report.model_type})"),
         ("modalities", ", ".join(report.modalities)),
         ("parameters", f"{count_text(report.parameters)} in {report.layers} layers"),
@@ -76,14 +76,30 @@ def _fields(report: Report) -> list[tuple[str, str]]:
         fields.append(("", f"and {size_text(report.cache.fixed_bytes)} a sequence"))
     ends = [f"{token.id} {token.text or '(outside the vocabulary)'}" for token in report.eos]
     fields += _listed("ends a turn", ends or ["no token"])
-    if report.reasoning is not None:
-        fields.append(("reasoning", " ... ".join(report.reasoning)))
+    fields += _dialect(report)
     fields += _template(report.template, report.template_error)
     sampling = report.sampling.model_dump(exclude_none=True)
     if sampling:
         fields.append(
             ("recommended", ", ".join(f"{name} {value}" for name, value in sampling.items()))
         )
+    return fields
+
+
+def _dialect(report: Report) -> list[tuple[str, str]]:
+    """How the model marks what it says, and how it is asked to think."""
+    calls = "none"
+    if report.tool_format is not None:
+        ends = (report.tool_opens, report.tool_closes)
+        marks = " ... ".join(" or ".join(texts) for texts in ends if texts)
+        calls = f"{report.tool_format}: {marks}"
+    fields = [
+        ("dialect", report.dialect),
+        ("reasoning", " ... ".join(report.reasoning) if report.reasoning else "none"),
+        ("tool calls", calls),
+    ]
+    if report.template is not None:
+        fields.append(("thinking", report.template.thinking or "no choice"))
     return fields
 
 
@@ -95,7 +111,6 @@ def _template(report: TemplateReport | None, error: str | None) -> list[tuple[st
         f"system message: {report.system}{names}",
         f"tools: {'yes' if report.tools else 'no'}",
         f"tool calls and results: {'yes' if report.tool_calls else 'no'}",
-        f"thinking: {report.thinking or 'no choice'}",
     ]
     return _listed("template", features)
 

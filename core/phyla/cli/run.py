@@ -29,7 +29,12 @@ def run(
     raw: Annotated[
         bool, typer.Option("--raw", help="Continue the prompt as plain text, without a template.")
     ] = False,
-    thinking: arguments.Thinking = None,
+    think: arguments.Think = None,
+    effort: arguments.Effort = None,
+    reasoning_budget: arguments.ReasoningBudget = None,
+    show_reasoning: arguments.ShowReasoning = None,
+    tools: arguments.Tools = None,
+    tool_choice: arguments.ToolChoice = "auto",
     json: arguments.Json = False,
     stats: arguments.Stats = False,
     max_tokens: arguments.MaxTokens = None,
@@ -47,16 +52,22 @@ def run(
 ) -> None:
     """Answer a prompt; the reply goes to standard output as it comes.
 
-    What is piped in is added to the prompt, or is the prompt. Ctrl-C ends the
-    reply, with exit code 130.
+    What is piped in is added to the prompt, or is the prompt. Tool calls are told of on standard
+    error and are in --json. Ctrl-C ends the reply, with exit code 130.
     """
     # Here and not above: what they import would slow down `phyla --help`.
+    from phyla.cli.ask import Ask, read_thinking, read_tools_file
+    from phyla.cli.screen import Screen
     from phyla.cli.streaming import follow, speed
+    from phyla.messages import Message
     from phyla.options import read_options
 
-    if raw and (system is not None or thinking is not None):
+    thinking = read_thinking(think=think, effort=effort)
+    templated = (system, thinking, tools, None if tool_choice == "auto" else tool_choice)
+    if raw and any(each is not None for each in templated):
         raise typer.BadParameter(
-            "--system and --thinking need a chat template, which --raw leaves out",
+            "--system, --think, --effort, --tools and --tool-choice need a chat template, "
+            "which --raw leaves out",
             param_hint="--raw",
         )
     options = read_options(
@@ -68,7 +79,11 @@ def run(
             "min_p": min_p,
             "seed": seed,
             "stop": tuple(stop) if stop else None,
+            "reasoning_budget": reasoning_budget,
         }
+    )
+    ask = Ask(
+        tools=read_tools_file(tools), tool_choice=tool_choice, thinking=thinking, options=options
     )
     text = read_prompt(prompt)
     choice = ModelChoice(
@@ -80,17 +95,19 @@ def run(
         max_context=max_context,
     )
     with Shell.of(context).engine(choice) as engine:
+        messages = [Message(role="user", content=text)]
+        if system is not None:
+            messages.insert(0, Message(role="system", content=system))
+        if not raw:
+            ask.check(engine, messages)
 
         def start() -> Stream:
             if raw:
                 return engine.stream(engine.encode_text(text), options=options)
-            messages = [{"role": "user", "content": text}]
-            if system is not None:
-                messages.insert(0, {"role": "system", "content": system})
-            return engine.stream(messages, thinking=thinking, options=options)
+            return ask.stream(engine, messages)
 
         try:
-            reply = follow(start, show=not json)
+            reply = follow(start, None if json else Screen(reasoning=show_reasoning))
         except CancelledError:
             raise typer.Exit(failures.INTERRUPTED) from None
     if json:

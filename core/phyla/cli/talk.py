@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -10,19 +9,25 @@ import typer
 
 from phyla.cli import failures
 from phyla.cli.conversation import Conversation
+from phyla.cli.input_lines import InputLines
+from phyla.cli.screen import Screen
 from phyla.cli.streaming import follow, speed
 from phyla.errors import CancelledError, RequestError
+from phyla.messages import Message
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Sequence
 
+    from phyla.cli.ask import Ask
     from phyla.engine.engine import Engine
-    from phyla.options import Options
+    from phyla.events import Reply
+    from phyla.messages import ToolCall
 
 _HELP = """\
 /reset         forget the conversation; the system message stays
 /system TEXT   set the system message; without TEXT remove it
 /save FILE     write the conversation to FILE as JSON
+/load FILE     go on with the conversation in FILE
 /help          show this
 /exit          leave (so does Ctrl-D)
 Ctrl-C stops a reply; what came of it is kept. Start with // to say something that starts with /."""
@@ -36,25 +41,30 @@ class Talk:
         engine: Engine,
         *,
         system: str | None,
-        thinking: bool | None,
-        options: Options,
+        ask: Ask,
+        show_reasoning: bool | None,
         stats: bool,
         debug: bool,
     ) -> None:
         self._engine = engine
         self._conversation = Conversation(system)
-        self._thinking = thinking
-        self._options = options
+        self._ask = ask
+        self._show_reasoning = show_reasoning
         self._stats = stats
         self._debug = debug
+        self._lines = InputLines()
+        self._explained_results = False
 
     def run(self) -> None:
-        """Go on until the input ends or /exit."""
-        if sys.stdin.isatty():
+        """Go on until the input ends or /exit.
+
+        Raises:
+            PhylaError: the model cannot be asked as it is to be.
+        """
+        self._ask.check(self._engine, self._conversation.asking(_user("Hello")))
+        if self._lines.keyboard:
             failures.notice(f"{self._engine.name}; /help lists the commands, Ctrl-D leaves.")
-        for line in _lines():
-            if line == "/exit":
-                return
+        while (line := self._next_line()) is not None and line != "/exit":
             try:
                 self._take(line)
             except (BrokenPipeError, typer.Exit):
@@ -63,6 +73,14 @@ class Talk:
                 failures.notice("(stopped; the message is not kept)")
             except Exception as error:  # noqa: BLE001 (whatever it is, the conversation goes on)
                 failures.report(error, debug=self._debug)
+
+    def _next_line(self) -> str | None:
+        """What the user enters; Ctrl-C drops a line, Ctrl-D ends."""
+        while True:
+            try:
+                return self._lines.read("> ")
+            except KeyboardInterrupt:
+                failures.notice("(Ctrl-D or /exit leaves)")
 
     def _take(self, line: str) -> None:
         if line.startswith("//"):
@@ -74,64 +92,92 @@ class Talk:
             self._say(line)
 
     def _command(self, name: str, rest: str) -> None:
+        conversation = self._conversation
         match name:
             case "/help":
                 failures.notice(_HELP)
             case "/reset":
-                self._conversation.reset()
+                conversation.reset()
                 failures.notice("The conversation is forgotten.")
             case "/system":
-                self._conversation.system = rest or None
+                conversation.system = rest or None
                 failures.notice(
                     "The system message is set." if rest else "There is no system message now."
                 )
             case "/save":
-                if not rest:
-                    raise RequestError("/save needs a file's name.", field="file")
-                self._conversation.save(Path(rest))
-                failures.notice(f"Saved {len(self._conversation.messages)} messages to {rest}.")
+                conversation.save(_file(name, rest))
+                failures.notice(f"Saved {len(conversation.messages)} messages to {rest}.")
+            case "/load":
+                conversation.load(_file(name, rest))
+                failures.notice(f"Loaded {len(conversation.messages)} messages from {rest}.")
             case _:
                 raise RequestError(
                     f"There is no command {name}.", found=name, hint="/help lists the commands."
                 )
 
     def _say(self, text: str) -> None:
+        """Send a message, and go on as long as the model calls tools and gets results."""
+        ask, new = self._ask, [_user(text)]
+        while new:
+            reply = self._answer(ask, new)
+            if reply is None:
+                return
+            new = self._results(reply.tool_calls)
+            ask = ask.after_results()
+
+    def _answer(self, ask: Ask, new: Sequence[Message]) -> Reply | None:
+        """The reply to new messages, which are kept with it; None if it was stopped."""
+        asking = self._conversation.asking(*new)
         try:
             reply = follow(
-                lambda: self._engine.stream(
-                    self._conversation.asking(text), thinking=self._thinking, options=self._options
-                )
+                lambda: ask.stream(self._engine, asking), Screen(reasoning=self._show_reasoning)
             )
         except CancelledError:
             reply = None
-        if reply is None or (reply.finish_reason == "cancelled" and not reply.text):
+        cancelled = reply is None or reply.finish_reason == "cancelled"
+        if reply is None or (cancelled and not (reply.text or reply.tool_calls)):
             failures.notice("(stopped before the answer began; the message is not kept)")
-            return
-        if reply.finish_reason == "cancelled":
+            return None
+        if cancelled:
             failures.notice("(stopped)")
         elif reply.finish_reason in ("length", "context_full"):
             failures.notice(f"(cut short: {reply.finish_reason})")
-        self._conversation.add(text, reply.text, reasoning=reply.reasoning)
+        self._conversation.add(*new, reply.message)
         if self._stats:
             failures.notice(speed(reply))
+        return None if cancelled else reply
+
+    def _results(self, calls: Sequence[ToolCall]) -> list[Message]:
+        """What the tools answer, as the user enters it; a call may go without a result."""
+        if calls and self._lines.keyboard and not self._explained_results:
+            failures.notice(
+                "(Type what the tool answers. An empty line gives no result; Ctrl-C gives none at all.)"
+            )
+            self._explained_results = True
+        results: list[Message] = []
+        for place, call in enumerate(calls, 1):
+            which = f" ({place} of {len(calls)})" if len(calls) > 1 else ""
+            try:
+                text = self._lines.read(f"{call.name}{which} answers> ")
+            except KeyboardInterrupt:
+                return []
+            if text:
+                results.append(_result(call, text))
+        return results
 
 
-def _lines() -> Iterator[str]:
-    """What the user enters, line by line; Ctrl-C drops a line, Ctrl-D ends."""
-    if not sys.stdin.isatty():
-        for line in sys.stdin:
-            yield line.strip()
-        return
-    import readline  # noqa: F401  # pyright: ignore[reportUnusedImport]  (makes input() editable)
+def _file(command: str, name: str) -> Path:
+    if not name:
+        raise RequestError(f"{command} needs a file's name.", field="file")
+    return Path(name)
 
-    while True:
-        try:
-            line = input("> ")
-        except EOFError:
-            typer.echo(err=True)
-            return
-        except KeyboardInterrupt:
-            typer.echo(err=True)
-            failures.notice("(Ctrl-D or /exit leaves)")
-            continue
-        yield line.strip()
+
+def _user(text: str) -> Message:
+    return Message(role="user", content=text)
+
+
+def _result(call: ToolCall, text: str) -> Message:
+    # The OpenAI form, so that it is saved as such.
+    return Message.model_validate(
+        {"role": "tool", "content": text, "tool_call_id": call.id, "name": call.name}
+    )

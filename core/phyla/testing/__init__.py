@@ -19,16 +19,19 @@ import phyla.engine  # noqa: F401 (brings the fast BLAS, which has to come befor
 from phyla.testing.files import CHATML, write_files
 from phyla.testing.forward import Forward, assert_close
 from phyla.testing.invariants import Conformance, Subject, subjects
+from phyla.testing.scripted import ScriptedEngine
 from phyla.testing.tiny import Tiny, prompt_ids, read_tiny, write_checkpoint
-from phyla.testing.tokenizer import BYTE_TOKENS, SPECIAL_TOKENS
+from phyla.testing.tokenizer import BYTE_TOKENS, MARKS, SPECIAL_TOKENS
 from phyla.testing.weights import random_tensor
 
 __all__ = [
     "BYTE_TOKENS",
     "CHATML",
+    "MARKS",
     "SPECIAL_TOKENS",
     "Conformance",
     "Forward",
+    "ScriptedEngine",
     "Subject",
     "Tiny",
     "assert_close",

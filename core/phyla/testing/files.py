@@ -5,10 +5,10 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING, Any
 
-from phyla.testing.tokenizer import BYTE_TOKENS, SPECIAL_TOKENS, token_id, tokenizer_json
+from phyla.testing.tokenizer import MARKS, token_id, tokenizer_json, vocabulary_size
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
     from pathlib import Path
 
     import mlx.core as mx
@@ -28,6 +28,8 @@ def write_files(
     *,
     chat_template: str | None = CHATML,
     generation_config: Mapping[str, Any] | None = None,
+    marks: Sequence[str] = MARKS,
+    special_marks: bool = False,
 ) -> Path:
     """Write a complete checkpoint and return its folder, which is made if it is not there.
 
@@ -40,13 +42,16 @@ def write_files(
         tensors: by the names that the file shall use.
         chat_template: written to tokenizer_config.json; None for a model without one.
         generation_config: the content of generation_config.json.
+        marks: texts that the tokenizer has a token for, instead of `<think>`, `<tool_call>` and
+            what closes them.
+        special_marks: whether those are special tokens.
 
     Raises:
         ValueError: the config's vocabulary is too small for the byte tokenizer.
     """
     import mlx.core as mx
 
-    least = BYTE_TOKENS + len(SPECIAL_TOKENS)
+    least = vocabulary_size(marks)
     vocabulary = config.get("vocab_size")
     if not isinstance(vocabulary, int) or vocabulary < least:
         raise ValueError(f"vocab_size should be at least {least}, found {vocabulary!r}")
@@ -60,7 +65,8 @@ def write_files(
     _write_json(folder / "config.json", {"eos_token_id": end, **config})
     _write_json(folder / "generation_config.json", generation_config)
     _write_json(folder / "tokenizer_config.json", tokenizer_config)
-    (folder / "tokenizer.json").write_text(tokenizer_json(), encoding="utf-8")
+    tokenizer = tokenizer_json(marks, special_marks=special_marks)
+    (folder / "tokenizer.json").write_text(tokenizer, encoding="utf-8")
     path = folder / "model.safetensors"
     mx.save_safetensors(str(path), dict(tensors), metadata={"format": "pt"})
     return folder

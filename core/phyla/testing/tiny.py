@@ -13,11 +13,11 @@ from phyla.checkpoint import Checkpoint
 from phyla.checkpoint.checkpoint import TokenizerData
 from phyla.registry import discover
 from phyla.testing.files import CHATML, write_files
-from phyla.testing.tokenizer import BYTE_TOKENS, tokenizer_json
+from phyla.testing.tokenizer import BYTE_TOKENS, MARKS, tokenizer_json
 from phyla.testing.weights import random_tensor
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Mapping, Sequence
     from pathlib import Path
 
     from phyla.registry import Registry
@@ -70,6 +70,8 @@ def write_checkpoint(
     dtype: str = "float32",
     quantize: Mapping[str, Any] | None = None,
     rename: Callable[[str], str] = str,
+    marks: Sequence[str] = MARKS,
+    special_marks: bool = False,
     registry: Registry | None = None,
 ) -> Path:
     """Write a complete checkpoint with random weights; the same arguments give the same files.
@@ -89,6 +91,9 @@ def write_checkpoint(
             whose width the groups do not divide are left too.
         rename: from the model's parameter names to the file's; the family's weight rules must lead
             back.
+        marks: texts that the tokenizer has a token for, instead of `<think>`, `<tool_call>` and
+            what closes them.
+        special_marks: whether those are special tokens.
         registry: the families to choose from; all installed ones when absent.
 
     Raises:
@@ -103,7 +108,7 @@ def write_checkpoint(
         config=config,
         generation_config=generation_config or {},
         tensors={},
-        tokenizer=lambda: TokenizerData(json=tokenizer_json()),
+        tokenizer=lambda: TokenizerData(json=tokenizer_json(marks)),
         chat_templates={} if chat_template is None else {"default": chat_template},
         quantization=None,
         overrides={},
@@ -126,6 +131,8 @@ def write_checkpoint(
         tensors,
         chat_template=chat_template,
         generation_config=generation_config,
+        marks=marks,
+        special_marks=special_marks,
     )
 
 

@@ -3,21 +3,16 @@
 from __future__ import annotations
 
 import json
+from typing import TYPE_CHECKING
 
-# One token per byte, then these.
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+# One token per byte, then these, then the marks, then `<pad>`.
 BYTE_TOKENS = 256
-SPECIAL_TOKENS = (
-    "<|endoftext|>",
-    "<|im_start|>",
-    "<|im_end|>",
-    "<think>",
-    "</think>",
-    "<tool_call>",
-    "</tool_call>",
-    "<pad>",
-)
-# Tokens that a reader of the answer is meant to see.
-_SHOWN = ("<think>", "</think>", "<tool_call>", "</tool_call>")
+_TURNS = ("<|endoftext|>", "<|im_start|>", "<|im_end|>")
+MARKS = ("<think>", "</think>", "<tool_call>", "</tool_call>")
+SPECIAL_TOKENS = (*_TURNS, *MARKS, "<pad>")
 
 
 def token_id(text: str) -> int:
@@ -25,19 +20,29 @@ def token_id(text: str) -> int:
     return BYTE_TOKENS + SPECIAL_TOKENS.index(text)
 
 
-def tokenizer_json() -> str:
-    """tokenizer.json: id b is the byte b, in the byte-level alphabet of GPT-2."""
+def vocabulary_size(marks: Sequence[str] = MARKS) -> int:
+    """How many ids the tokenizer with these marks has."""
+    return BYTE_TOKENS + len(_TURNS) + len(marks) + 1
+
+
+def tokenizer_json(marks: Sequence[str] = MARKS, *, special_marks: bool = False) -> str:
+    """tokenizer.json: id b is the byte b, in the byte-level alphabet of GPT-2.
+
+    Args:
+        marks: texts that are one token each, for what a model marks its words with.
+        special_marks: whether those are special tokens, which decoding leaves out.
+    """
     added = [
         {
-            "id": token_id(text),
+            "id": BYTE_TOKENS + number,
             "content": text,
             "single_word": False,
             "lstrip": False,
             "rstrip": False,
             "normalized": False,
-            "special": text not in _SHOWN,
+            "special": special_marks or text not in marks,
         }
-        for text in SPECIAL_TOKENS
+        for number, text in enumerate((*_TURNS, *marks, "<pad>"))
     ]
     byte_level = {"add_prefix_space": False, "trim_offsets": True, "use_regex": False}
     return json.dumps(

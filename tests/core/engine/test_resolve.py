@@ -63,6 +63,7 @@ def test_every_option_reaches_the_resolved_options() -> None:
         "stop": ("END",),
         "stop_token_ids": (6,),
         "ignore_eos": True,
+        "reasoning_budget": 8,
         "logprobs": True,
         "top_logprobs": 2,
     }
