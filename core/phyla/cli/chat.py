@@ -35,8 +35,8 @@ def chat(
 ) -> None:
     """Talk with a model; /help lists the commands.
 
-    Without a terminal each line of standard input is one message. After a tool call, the next
-    line is what the tool answers; an empty one gives no result.
+    Without a terminal each line of standard input is one message; after a tool
+    call, the next line is what the tool answers, an empty one nothing.
     """
     # Here and not above: what they import would slow down `phyla --help`.
     from phyla.cli.ask import Ask, read_thinking, read_tools_file

@@ -52,8 +52,9 @@ def run(
 ) -> None:
     """Answer a prompt; the reply goes to standard output as it comes.
 
-    What is piped in is added to the prompt, or is the prompt. Tool calls are told of on standard
-    error and are in --json. Ctrl-C ends the reply, with exit code 130.
+    What is piped in is added to the prompt, or is the prompt. Tool calls are
+    shown on standard error; --json has them too. Ctrl-C ends the reply, with
+    exit code 130.
     """
     # Here and not above: what they import would slow down `phyla --help`.
     from phyla.cli.ask import Ask, read_thinking, read_tools_file

@@ -214,6 +214,11 @@ class Classifier:
         return self._state in ("title", "reasoning")
 
     @property
+    def undecided(self) -> int:
+        """How many characters of what was fed may still become a marker or a stop text."""
+        return len(self._scanners[self._saying].held)
+
+    @property
     def stopped(self) -> bool:
         """Whether a stop text has ended the answer."""
         return self._stop is not None

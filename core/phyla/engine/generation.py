@@ -145,8 +145,10 @@ class _Answer:
         )
         self._reasoning = runtime.dialect.reasoning
         self._closing = False
+        self._closed_at = 0  # how many tokens there are when reasoning has been closed for it
+        self._closing_tokens = 0  # those among them that still lie inside reasoning
         self._tokens: list[int] = []
-        self._answer_from = 0  # how many tokens there were when reasoning last ended
+        self._answer_from = 0  # how many tokens there were when the answer last began
         self._logprobs: list[TokenLogprob] = []
         self._told = 0
         self._first_token_at: float | None = None
@@ -161,7 +163,7 @@ class _Answer:
 
     def _outside_reasoning(self, process: LogitsProcessor) -> LogitsProcessor:
         def guarded(tokens: Sequence[int], logits: mx.array) -> mx.array:
-            if self._reader.classifier.reasoning_open:
+            if self._reader.classifier.reasoning_open or len(tokens) < self._closed_at:
                 return logits
             return process(tokens[self._answer_from :], logits)
 
@@ -177,11 +179,14 @@ class _Answer:
             self._logprobs.append(_logprob(self._tokenizer, sampled, token))
         if token in self._stop_ids:
             return True
-        was_open = self._reader.classifier.reasoning_open
-        self._hand_out(self._reader.add(token))
-        if was_open and not self._reader.classifier.reasoning_open:
-            self._answer_from = len(self._tokens)
-        return self._reader.classifier.stopped
+        reader = self._reader
+        was_open, thought = reader.classifier.reasoning_open, reader.reasoning_tokens
+        self._hand_out(reader.add(token))
+        if len(self._tokens) <= self._closed_at:
+            self._closing_tokens += reader.reasoning_tokens - thought
+        if was_open and not reader.classifier.reasoning_open:
+            self._answer_from = max(len(self._tokens), self._closed_at)
+        return reader.classifier.stopped
 
     def close_reasoning(self) -> Sequence[int]:
         """The tokens that have to come next because the reasoning budget is spent, if it is."""
@@ -194,7 +199,9 @@ class _Answer:
         if self._closing or self._reader.reasoning_tokens < budget:
             return ()
         self._closing = True
-        return self._tokenizer.encode(self._reasoning.ending, add_special_tokens=False)
+        ending = self._tokenizer.encode(self._reasoning.ending, add_special_tokens=False)
+        self._closed_at = len(self._tokens) + len(ending)
+        return ending
 
     def finish(self, reason: FinishReason, *, started: float) -> Reply:
         """No token follows: hand out what was withheld, and make the reply."""
@@ -213,7 +220,7 @@ class _Answer:
             usage=Usage(
                 prompt_tokens=len(request.prompt.ids),
                 completion_tokens=len(self._tokens),
-                reasoning_tokens=self._reader.reasoning_tokens,
+                reasoning_tokens=self._reader.reasoning_tokens - self._closing_tokens,
             ),
             timings=Timings(
                 queue=started - request.submitted,

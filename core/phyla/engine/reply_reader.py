@@ -98,6 +98,7 @@ class ReplyReader:
             tokenizer, marks=marks, keep=single_tokens(tokenizer, written)
         )
         self._reasoning_tokens = 0
+        self._undecided_tokens = 0  # tokens of reasoning, unless they turn out to close it
         self.classifier = Classifier(
             dialect,
             tools=tools,
@@ -121,10 +122,22 @@ class ReplyReader:
         events = classifier.feed(text) if text else []
         if mark is not None:
             events += classifier.mark(mark)
-        self._reasoning_tokens += inside and classifier.reasoning_open
+        self._count(inside and classifier.reasoning_open)
         return events
+
+    def _count(self, inside: bool) -> None:
+        """Count a token; one whose text may belong to what closes reasoning waits for that."""
+        if not inside:
+            self._undecided_tokens = 0
+            return
+        self._undecided_tokens += 1
+        certain = max(0, self._undecided_tokens - self.classifier.undecided)
+        self._reasoning_tokens += certain
+        self._undecided_tokens -= certain
 
     def finish(self) -> list[SpanEvent]:
         """Say that the output has ended; return all that was withheld."""
+        self._reasoning_tokens += self._undecided_tokens
+        self._undecided_tokens = 0
         events = self.classifier.feed(self._detokenizer.finish())
         return events + self.classifier.finish()

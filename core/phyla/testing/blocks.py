@@ -9,10 +9,11 @@ import json
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from phyla.testing.cuts import cuts
 from phyla.tools import ArgumentsDelta, CallFailed, CallParsed, CallStarted, ToolFormat
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
+    from collections.abc import Iterable, Sequence
 
     from phyla.messages import Tool
 
@@ -101,19 +102,11 @@ def read_block(form: ToolFormat, pieces: Iterable[str], tools: Sequence[Tool] = 
 
 
 def assert_same_in_pieces(form: ToolFormat, text: str, tools: Sequence[Tool] = ()) -> Outcome:
-    """Read a text whole and in all two and three pieces, and return what was found."""
+    """Read a text whole and in pieces, and return what was found."""
     whole = read_block(form, [text], tools)
     for pieces in cuts(text):
         assert read_block(form, pieces, tools) == whole, pieces
     return whole
-
-
-def cuts(text: str) -> Iterator[tuple[str, ...]]:
-    """All two-way and three-way cuts of a text, and its characters one by one."""
-    yield tuple(text)
-    for first in range(len(text)):
-        for second in range(first + 1, len(text) + 1):
-            yield text[:first], text[first:second], text[second:]
 
 
 def _refuse(constant: str) -> object:

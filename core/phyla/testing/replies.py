@@ -1,18 +1,15 @@
 """Checks how replies are split, in every way that they can be cut. For authors of dialects.
 
 An `Example` is what a model said and what it means. `check` reads it whole, character by
-character, in all two and in many three pieces, with markers as text and as tokens, and compares.
-With the environment variable `PHYLA_EVERY_CUT` set it takes all cuts into three.
+character, in two and in three pieces, with markers as text and as tokens, and compares.
 """
 
 from __future__ import annotations
 
 import json
-import os
 from dataclasses import dataclass
 from functools import lru_cache
-from itertools import combinations, islice
-from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from phyla.checkpoint import TokenizerData
 from phyla.engine.classifier import Classifier, SpanEvent, markers
@@ -27,6 +24,7 @@ from phyla.events import (
     ToolCallFinished,
     ToolCallStarted,
 )
+from phyla.testing.cuts import cuts, places
 from phyla.testing.tokenizer import BYTE_TOKENS, tokenizer_json
 
 if TYPE_CHECKING:
@@ -35,14 +33,6 @@ if TYPE_CHECKING:
     from phyla.engine.spans import Span
     from phyla.family import Dialect
     from phyla.messages import Tool
-
-EVERY_CUT = "PHYLA_EVERY_CUT"
-"""The environment variable that, if set, makes three-way cuts complete."""
-
-# How many three-way cuts of an example are tried otherwise, evenly spread.
-_MOST_PAIRS = 120
-
-_Place = TypeVar("_Place")
 
 # A piece of a reply, and whether it is a marker that came as one token.
 Item: TypeAlias = tuple[str, bool]
@@ -217,16 +207,9 @@ def assert_means(found: Outcome, example: Example) -> None:
     assert joined["error"] == "".join(example.errors)
 
 
-def cuts(text: str) -> Iterator[tuple[str, ...]]:
-    """A text's characters one by one, and its two-way and three-way cuts."""
-    yield tuple(text)
-    for first, second in _places(range(1, len(text))):
-        yield text[:first], text[first:second], text[second:]
-
-
 def cut_items(items: Sequence[Item]) -> Iterator[list[Item]]:
     """The same for a reply's text between its markers, which stay whole."""
-    places = [
+    all_places = [
         (index, at)
         for index, (piece, is_mark) in enumerate(items)
         if not is_mark
@@ -237,16 +220,8 @@ def cut_items(items: Sequence[Item]) -> Iterator[list[Item]]:
         for piece, is_mark in items
         for item in ([(piece, True)] if is_mark else [(char, False) for char in piece])
     ]
-    for first, second in _places(places):
+    for first, second in places(all_places):
         yield _cut_at(items, {first, second})
-
-
-def _places(places: Sequence[_Place]) -> Iterator[tuple[_Place, _Place]]:
-    """Pairs of places to cut at: each alone, and as many true pairs as time allows."""
-    yield from ((place, place) for place in places)
-    pairs = len(places) * (len(places) - 1) // 2
-    step = 1 if os.environ.get(EVERY_CUT) else max(1, pairs // _MOST_PAIRS)
-    yield from islice(combinations(places, 2), 0, None, step)
 
 
 def _cut_at(items: Sequence[Item], places: set[tuple[int, int]]) -> list[Item]:

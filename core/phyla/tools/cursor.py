@@ -149,8 +149,10 @@ class Cursor:
         done = 0
         while True:
             start = self._at + ahead
-            found = pattern.match(self._window, start + done, start + limit)
-            done = found.end() - start if found else done
+            # Nothing matches beyond the end; `match` would begin at the end instead.
+            if start <= len(self._window):
+                found = pattern.match(self._window, start + done, start + limit)
+                done = found.end() - start if found else done
             if done >= limit or self._ended or start + done < len(self._window):
                 return done
             yield

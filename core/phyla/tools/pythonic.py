@@ -373,7 +373,9 @@ class _Block:
         cursor = self._cursor
         while True:
             char = yield from cursor.at()
-            if char == "" or char in "\n]" or (yield from self._at_end()):
+            if char in {"", "\n"} or (char == "]" and self._listed):
+                return
+            if (yield from self._at_end()):
                 return
             if self._fenced and (yield from cursor.sees(_FENCE)):
                 return

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import signal
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, cast
@@ -12,8 +13,21 @@ from typer.testing import CliRunner
 from phyla.cli import make_app
 from phyla.cli.shell import ModelChoice, Shell
 from phyla.errors import CancelledError
-from phyla.events import Event, Finished, ReasoningDelta, Reply, TextDelta, Timings, Usage
-from phyla.messages import Message
+from phyla.events import (
+    Event,
+    Finished,
+    FinishReason,
+    ReasoningDelta,
+    Reply,
+    TextDelta,
+    Timings,
+    ToolCallDelta,
+    ToolCallError,
+    ToolCallFailed,
+    ToolCallFinished,
+    ToolCallStarted,
+    Usage,
+)
 from phyla.prompt import Prompt
 from phyla.registry import Registry, make_registry
 
@@ -24,6 +38,7 @@ if TYPE_CHECKING:
     from typer.testing import Result
 
     from phyla.engine.engine import Engine
+    from phyla.messages import Message, Tool, ToolCall
     from phyla.options import Options
 
 
@@ -32,11 +47,13 @@ class Script:
     """How the fake engine answers one request.
 
     `interrupts` Ctrl-C presses come after the first piece of text; a reply ends there if it is
-    cancelled. `error` is raised in place of an answer.
+    cancelled. `error` is raised in place of an answer. Calls and failed calls come last.
     """
 
     pieces: Sequence[str] = ("Hello", " there")
     reasoning: str = ""
+    calls: Sequence[ToolCall] = ()
+    failures: Sequence[ToolCallError] = ()
     interrupts: int = 0
     error: Exception | None = None
 
@@ -61,12 +78,26 @@ class FakeStream:
             self._press()
             if self._cancelled:
                 break
+        calls = () if self._cancelled else tuple(script.calls)
+        for index, call in enumerate(calls):
+            yield ToolCallStarted(index, call.id, call.name)
+            yield ToolCallDelta(index, json.dumps(call.arguments))
+            yield ToolCallFinished(index, call)
+        for failure in script.failures:
+            yield ToolCallFailed(None, failure)
+        reason: FinishReason = "tool_calls" if calls else "stop"
         yield Finished(
             Reply(
                 text="".join(said),
                 reasoning=script.reasoning,
-                finish_reason="cancelled" if self._cancelled else "stop",
-                usage=Usage(prompt_tokens=7, completion_tokens=len(said)),
+                tool_calls=calls,
+                tool_call_errors=tuple(script.failures),
+                finish_reason="cancelled" if self._cancelled else reason,
+                usage=Usage(
+                    prompt_tokens=7,
+                    completion_tokens=len(said),
+                    reasoning_tokens=len(script.reasoning),
+                ),
                 timings=Timings(queue=0.0, prefill=0.5, decode=0.25),
                 seed=42,
             )
@@ -92,12 +123,16 @@ class Asked:
 
     messages: list[tuple[str, str]]
     prompt: Prompt | None
-    thinking: bool | None
+    thinking: bool | str | None
+    tools: list[str] | None
+    tool_choice: str
     options: dict[str, Any]
     history: list[Message]
 
 
 class FakeEngine:
+    """Answers by scripts. Its chat template shows tools unless `shows_tools` is off."""
+
     name = "fake"
     family = "none"
 
@@ -105,23 +140,47 @@ class FakeEngine:
         self.scripts = list(scripts)
         self.asked: list[Asked] = []
         self.closed = False
+        self.shows_tools = True
+        self.encode_error: Exception | None = None
 
     def stream(
-        self, messages: list[Message] | Prompt, *, thinking: bool | None = None, options: Options
+        self,
+        messages: Sequence[Message] | Prompt,
+        *,
+        tools: Sequence[Tool] | None = None,
+        tool_choice: str = "auto",
+        thinking: bool | str | None = None,
+        options: Options,
     ) -> FakeStream:
         prompt = messages if isinstance(messages, Prompt) else None
         history = [] if isinstance(messages, Prompt) else list(messages)
-        read = [Message.model_validate(each) for each in history]
         self.asked.append(
             Asked(
-                messages=[(each.role, each.text) for each in read],
+                messages=[(each.role, each.text) for each in history],
                 prompt=prompt,
                 thinking=thinking,
+                tools=None if tools is None else [tool.name for tool in tools],
+                tool_choice=tool_choice,
                 options=options.model_dump(exclude_none=True),
-                history=read,
+                history=history,
             )
         )
         return FakeStream(self.scripts.pop(0) if self.scripts else Script())
+
+    def encode(
+        self,
+        messages: Sequence[Message],
+        *,
+        tools: Sequence[Tool] | None = None,
+        tool_choice: str = "auto",
+        thinking: bool | str | None = None,
+    ) -> Prompt:
+        if self.encode_error is not None:
+            raise self.encode_error
+        shown = [tool.name for tool in tools or ()] if self.shows_tools else []
+        seed = "" if tool_choice in ("auto", "none") else f"<call {tool_choice}>"
+        words = [*shown, *(message.text for message in messages), str(thinking)]
+        return Prompt(ids=(1, 2, 3), text=" ".join(words) + seed, seed=seed)
 
     def encode_text(self, text: str) -> Prompt:
         return Prompt(ids=(1, 2, 3), text=text)

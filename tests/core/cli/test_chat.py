@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 
-from phyla.cli.conversation import Conversation
 from phyla.errors import ContextOverflowError
 from phyla.messages import Reasoning, read_messages
 
@@ -76,11 +75,37 @@ def test_save_says_why_it_cannot(program, tmp_path):
     assert result.stdout == "Hello there\n"
 
 
+def test_load_goes_on_with_a_saved_conversation(program, script, tmp_path):
+    file = tmp_path / "talk.json"
+    program(script(pieces=("One.",)))("chat", "m", "--system", "S", stdin=f"first\n/save {file}\n")
+    phyla = program()
+    result = phyla("chat", "m", stdin=f"other\n/load {file}\nsecond\n")
+    assert "Loaded 3 messages" in result.stderr
+    assert phyla.engine.asked[1].messages == [
+        ("system", "S"),
+        ("user", "first"),
+        ("assistant", "One."),
+        ("user", "second"),
+    ]
+
+
+def test_a_file_that_cannot_be_loaded_leaves_the_conversation_as_it_was(program, script, tmp_path):
+    file = tmp_path / "talk.json"
+    file.write_text('[{"role": "nobody"}]')
+    phyla = program(script(pieces=("One.",)))
+    result = phyla("chat", "m", stdin=f"first\n/load\n/load {tmp_path}\n/load {file}\nsecond\n")
+    errors = result.stderr.splitlines()
+    assert errors[0] == "error: /load needs a file's name."
+    assert errors[1].startswith(f"error: {tmp_path} cannot be read: ")
+    assert errors[2].startswith("error: messages[0].role: ")
+    assert len(phyla.engine.asked[1].messages) == 3
+
+
 def test_exit_ends_it_and_help_lists_the_commands(program):
     phyla = program()
     result = phyla("chat", "m", stdin="/help\n/exit\nHi\n")
     assert (result.exit_code, phyla.engine.asked) == (0, [])
-    for command in ("/reset", "/system", "/save", "/help", "/exit"):
+    for command in ("/reset", "/system", "/save", "/load", "/help", "/exit"):
         assert command in result.stderr
 
 
@@ -138,9 +163,3 @@ def test_ctrl_c_pressed_twice_drops_the_message_and_not_the_program(program, scr
 
 def test_a_reply_that_was_cut_short_is_said_to_be(program, script):
     assert "cut short" not in program()("chat", "m", stdin="Hi.\n").stderr
-
-
-def test_asking_does_not_change_the_conversation():
-    conversation = Conversation("Be kind.")
-    assert [message.role for message in conversation.asking("Hi")] == ["system", "user"]
-    assert [message.role for message in conversation.messages] == ["system"]

@@ -8,7 +8,7 @@ import sys
 
 import pytest
 
-from phyla.errors import TemplateError
+from phyla.errors import RequestError, TemplateError
 from phyla.events import Reply
 
 
@@ -87,7 +87,15 @@ def test_the_system_message_comes_first(program):
 
 @pytest.mark.parametrize(
     ("arguments", "thinking"),
-    [([], None), (["--thinking"], True), (["--no-thinking"], False)],
+    [
+        ([], None),
+        (["--think"], True),
+        (["--no-think"], False),
+        (["--thinking"], True),
+        (["--no-thinking"], False),
+        (["--effort", "low"], "low"),
+        (["--think", "--effort", "low"], "low"),
+    ],
 )
 def test_thinking_is_left_to_the_template_unless_it_is_asked_for(program, arguments, thinking):
     phyla = program()
@@ -95,18 +103,40 @@ def test_thinking_is_left_to_the_template_unless_it_is_asked_for(program, argume
     assert phyla.engine.asked[0].thinking is thinking
 
 
+def test_no_thinking_and_an_effort_exclude_each_other(program):
+    phyla = program()
+    assert phyla("run", "m", "Hi", "--no-think", "--effort", "low").exit_code == 2
+    assert phyla.choices == []
+
+
+def test_thinking_that_the_model_cannot_do_is_an_error_before_the_reply(program):
+    phyla = program()
+    phyla.engine.encode_error = RequestError("Reasoning cannot be turned on.")
+    result = phyla("run", "m", "Hi", "--think")
+    assert (result.exit_code, result.stderr) == (1, "error: Reasoning cannot be turned on.\n")
+    assert phyla.engine.asked == []
+
+
+def test_reasoning_goes_to_standard_error_if_it_is_asked_for(program, script):
+    result = program(script(reasoning="Hm.", pieces=("Paris.",)))(
+        "run", "m", "Where?", "--show-reasoning"
+    )
+    assert (result.stdout, result.stderr) == ("Paris.\n", "Hm.\n\n")
+
+
 def test_options_that_are_given_reach_the_engine_and_no_others(program):
     phyla = program()
     arguments = [
         *("--max-tokens", "5", "--temperature", "0.5", "--top-p", "0.9", "--top-k", "20"),
         *("--min-p", "0.1", "--seed", "3", "--stop", "A", "--stop", "B"),
+        *("--reasoning-budget", "9"),
     ]
     phyla("run", "m", "Hi", *arguments)
     phyla("run", "m", "Hi")
     first, second = phyla.engine.asked
     assert first.options == {
         "max_tokens": 5, "temperature": 0.5, "top_p": 0.9, "top_k": 20, "min_p": 0.1, "seed": 3,
-        "stop": ("A", "B"),
+        "stop": ("A", "B"), "reasoning_budget": 9,
     }  # fmt: skip
     assert second.options == {}
 
@@ -139,7 +169,16 @@ def test_raw_continues_plain_text(program):
     assert prompt.text == "Once upon"
 
 
-@pytest.mark.parametrize("arguments", [["--system", "x"], ["--thinking"]])
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["--system", "x"],
+        ["--think"],
+        ["--effort", "low"],
+        ["--tools", "t.json"],
+        ["--tool-choice", "none"],
+    ],
+)
 def test_raw_refuses_what_needs_a_template(program, arguments):
     assert program()("run", "m", "Hi", "--raw", *arguments).exit_code == 2
 
@@ -155,6 +194,11 @@ def test_stats_go_to_standard_error(program, script):
     result = program(script(pieces=("a", "b", "c")))("run", "m", "Hi", "--stats")
     assert result.stdout == "abc\n"
     assert "prompt 7 tokens, 14.0 tokens/s; reply 3 tokens, 8.0 tokens/s" in result.stderr
+
+
+def test_stats_tell_how_many_tokens_were_reasoning(program, script):
+    result = program(script(reasoning="Hmm"))("run", "m", "Hi", "--stats")
+    assert "reply 2 tokens (3 of reasoning)," in result.stderr
 
 
 def test_ctrl_c_keeps_what_came_and_exits_with_130(program, script):

@@ -3,13 +3,28 @@
 from __future__ import annotations
 
 import json
+import types
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
+from typer.testing import CliRunner
 
 from phyla.benchmark import Sample, random_ids
+from phyla.cli import make_app
+from phyla.cli.shell import Shell, open_engine
 from phyla.events import Reply
+from phyla.hooks import hookimpl
 from phyla.inspect import Report
+from phyla.messages import Reasoning, Text, ToolCall, ToolResult, read_messages
+from phyla.registry import make_registry
+from phyla.testing.tokenizer import token_id
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    import mlx.core as mx
+    from typer.testing import Result
 
 
 def test_run_gives_the_same_reply_for_the_same_seed(phyla, tiny):
@@ -55,6 +70,7 @@ def test_inspect_tells_what_the_model_is(phyla, tiny):
     template = report.template
     assert template is not None
     assert (template.system, template.tools, template.tool_calls) == ("yes", False, False)
+    assert (report.dialect, report.tool_format, report.tool_opens) == ("llama", None, ())
 
 
 def test_inspect_prints_the_same_for_people(phyla, tiny):
@@ -102,6 +118,91 @@ def test_inspect_finds_out_what_a_template_can_do(phyla, tiny, tmp_path, templat
     found = report.template
     assert found is not None
     assert (found.system, found.tools, found.tool_calls) == expected
+
+
+@pytest.fixture
+def caller(tmp_path):
+    """A program, and a tiny Qwen3 in it whose words are given: it thinks, calls a tool and ends."""
+    import mlx.core as mx
+
+    import phyla_families.qwen3.plugin as qwen3
+    from phyla.testing import write_checkpoint
+
+    template = (
+        "{% for tool in tools or [] %}<tool_call>{{ tool | tojson }}{% endfor %}"
+        "{% for m in messages %}<|im_start|>{{ m.role }}\n{{ m.reasoning_content }}{{ m.content }}"
+        "{{ m.tool_calls }}<|im_end|>\n{% endfor %}<|im_start|>assistant\n"
+        "{% if enable_thinking is defined and not enable_thinking %}<think>\n\n</think>{% endif %}"
+    )
+    config = {
+        "model_type": "qwen3", "vocab_size": 264, "hidden_size": 16, "intermediate_size": 32,
+        "num_hidden_layers": 1, "num_attention_heads": 2, "num_key_value_heads": 1, "head_dim": 8,
+        "rms_norm_eps": 1e-6, "rope_theta": 10000.0, "max_position_embeddings": 4096,
+        "tie_word_embeddings": True,
+    }  # fmt: skip
+    folder = write_checkpoint(tmp_path / "tiny-qwen3", config, chat_template=template)
+    ids = [
+        *(token_id("<think>"), *b"Hm.", token_id("</think>"), *b"So:", token_id("<tool_call>")),
+        *b'{"name": "clock", "arguments": {"zone": "UTC"}}',
+        *(token_id("</tool_call>"), token_id("<|im_end|>")),
+    ]
+
+    def say(tokens: Sequence[int], logits: mx.array) -> mx.array:
+        return mx.where(mx.arange(logits.shape[-1]) == ids[len(tokens)], 0.0, -mx.inf)
+
+    module = types.ModuleType("script")
+    module.phyla_logits_processors = hookimpl(lambda request: [say])  # pyright: ignore[reportAttributeAccessIssue]
+    shell = Shell(registry=make_registry(modules=[qwen3, module]), open_engine=open_engine)
+    (tmp_path / "tools.json").write_text('[{"name": "clock"}]')
+
+    def run(command: str, *arguments: str, stdin: str = "") -> Result:
+        return CliRunner().invoke(
+            make_app(shell), [command, str(folder), *arguments], input=stdin, obj=shell
+        )
+
+    return run
+
+
+def test_a_call_of_a_real_engine_is_in_the_json_and_on_standard_error(caller, tmp_path):
+    arguments = ("Hi", "--tools", str(tmp_path / "tools.json"), "--think")
+    reply = Reply.model_validate_json(caller("run", *arguments, "--json").stdout)
+    assert (reply.reasoning, reply.text, reply.finish_reason) == ("Hm.", "So:", "tool_calls")
+    assert [(call.name, call.arguments) for call in reply.tool_calls] == [
+        ("clock", {"zone": "UTC"})
+    ]
+    assert reply.usage.reasoning_tokens == 3
+    result = caller("run", *arguments)
+    assert (result.exit_code, result.stdout) == (0, "So:\n")
+    assert result.stderr == 'tool call: clock\n  zone: "UTC"\n'
+
+
+def test_an_effort_that_a_real_model_does_not_know_is_an_error(caller):
+    result = caller("run", "Hi", "--effort", "high")
+    assert (result.exit_code, result.stdout) == (1, "")
+    assert "no reasoning effort 'high'" in result.stderr
+
+
+def test_a_chat_with_a_real_engine_takes_a_result_and_saves_all(caller, tmp_path):
+    file = tmp_path / "talk.json"
+    result = caller(
+        *("chat", "--tools", str(tmp_path / "tools.json")), stdin=f"Hi\nnoon\n\n/save {file}\n"
+    )
+    assert result.stdout == "So:\nSo:\n"
+    saved = read_messages(json.loads(file.read_text()))
+    assert [message.role for message in saved] == ["user", "assistant", "tool", "assistant"]
+    thought, text, call = saved[1].blocks
+    assert (thought, text) == (Reasoning(text="Hm."), Text(text="So:"))
+    assert isinstance(call, ToolCall)
+    assert call.raw.startswith("<tool_call>{")
+    assert saved[2].blocks == (ToolResult(call_id=call.id, name="clock", text="noon"),)
+
+
+def test_inspect_shows_how_a_model_marks_what_it_says(caller):
+    lines = caller("inspect").stdout.splitlines()
+    assert "dialect       qwen3-hermes" in lines
+    assert "reasoning     <think> ... </think>" in lines
+    assert "tool calls    hermes: <tool_call> ... </tool_call>" in lines
+    assert "thinking      True, False" in lines
 
 
 def test_bench_reports_a_rate_per_size(phyla, tiny):

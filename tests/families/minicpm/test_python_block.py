@@ -63,3 +63,11 @@ def test_a_block_without_its_end_is_accepted_with_a_note():
     found = assert_same_in_pieces(PYTHON_BLOCK, f"{START}\n```python\nf(a=1)\n```")
     assert found.calls == [("f", {"a": 1})]
     assert found.notes == ("the closing marker was missing",)
+
+
+@pytest.mark.parametrize("body", ['f(city="P"]")', "f(a=1])", "]", "]]\n]"])
+def test_a_stray_bracket_ends_no_fence_and_stops_no_reading(body):
+    text = f"{START}\n```python\n{body}\ng(b=1)\n```\n{END}"
+    found = assert_same_in_pieces(PYTHON_BLOCK, text)
+    assert found.calls == [("g", {"b": 1})]
+    assert found.errors
