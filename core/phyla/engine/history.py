@@ -6,6 +6,7 @@ it as text, in the model's own marks.
 
 from __future__ import annotations
 
+from itertools import groupby
 from typing import TYPE_CHECKING
 
 from phyla.messages import Message, Reasoning, Text, ToolCall
@@ -13,7 +14,7 @@ from phyla.messages import Message, Reasoning, Text, ToolCall
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from phyla.family import Dialect
+    from phyla.family import Dialect, History
     from phyla.messages import Block
 
 
@@ -35,18 +36,27 @@ def told(
 
 
 def _assistant(message: Message, dialect: Dialect) -> Message:
-    marks = dialect.reasoning if dialect.history.inline else None
+    history = dialect.history
+    marks = dialect.reasoning if history.inline else None
     blocks: list[Block] = []
-    for block in message.blocks:
-        if isinstance(block, Reasoning) and marks is not None:
-            blocks.append(Text(text=f"{marks.open}\n{block.text}\n{marks.close}\n\n"))
-        elif isinstance(block, ToolCall) and not dialect.history.calls and block.raw:
-            blocks.append(Text(text=block.raw))
-        else:
+    for is_call, group in groupby(message.blocks, key=lambda block: isinstance(block, ToolCall)):
+        if is_call and not history.calls:
+            blocks += _written([block for block in group if isinstance(block, ToolCall)], history)
+            continue
+        for block in group:
+            if isinstance(block, Reasoning) and marks is not None:
+                block = Text(text=f"{marks.open}\n{block.text}\n{marks.close}\n\n")
             blocks.append(block)
     if blocks == list(message.blocks):
         return message
     return message.model_copy(update={"content": tuple(blocks)})
+
+
+def _written(calls: Sequence[ToolCall], history: History) -> Sequence[Block]:
+    """Calls that came one after the other, as text."""
+    if all(call.raw for call in calls):
+        return [Text(text="".join(call.raw for call in calls))]
+    return calls if history.write is None else [Text(text=history.write(calls))]
 
 
 def _instructed(messages: tuple[Message, ...], instruction: str) -> tuple[Message, ...]:

@@ -13,6 +13,7 @@ from phyla.engine.eos import eos_ids
 from phyla.engine.precision import Precision, available_memory, choose_precision
 from phyla.engine.tokenizer import Tokenizer
 from phyla.engine.weights import load_weights
+from phyla.nn import fuse
 
 if TYPE_CHECKING:
     from phyla.checkpoint import Checkpoint
@@ -56,5 +57,6 @@ def build(blueprint: Blueprint) -> Model:
     model = blueprint.family.model(blueprint.config)
     rules = blueprint.family.weights(blueprint.config, blueprint.checkpoint)
     load_weights(model, blueprint.checkpoint, rules, blueprint.precision)
+    fuse(model)
     model.eval()
     return model

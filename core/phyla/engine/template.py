@@ -175,6 +175,10 @@ def _reads_only_parts(jinja: jinja2.Template, special_tokens: Mapping[str, str])
 # What a template gets to see.
 
 
+# Templates do not agree on the name.
+_REASONING = ("reasoning_content", "reasoning", "thinking", "thought")
+
+
 @dataclass(frozen=True)
 class _Turn:
     """A message in the form that templates expect; `index` is the message that it came from."""
@@ -205,8 +209,7 @@ def _spoken(message: Message, *, as_parts: bool) -> dict[str, Any]:
     if message.name is not None:
         fields["name"] = message.name
     if reasoning := "".join(b.text for b in message.blocks if isinstance(b, Reasoning)):
-        # Templates do not agree on the name.
-        fields |= dict.fromkeys(("reasoning_content", "reasoning", "thinking"), reasoning)
+        fields |= dict.fromkeys(_REASONING, reasoning)
     if calls := [_call(block) for block in message.blocks if isinstance(block, ToolCall)]:
         fields["tool_calls"] = calls
     return fields

@@ -12,8 +12,9 @@ from typing import TYPE_CHECKING, Literal, TypeAlias
 from phyla.errors import RequestError
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping, Sequence
 
+    from phyla.messages import ToolCall
     from phyla.tools import ToolFormat
 
 ThinkingLike: TypeAlias = bool | str | None
@@ -102,8 +103,9 @@ class History:
             of the user (so that a loop of tool calls keeps it), or of all.
         inline: the template reads reasoning from the text only, between its marks; it knows no
             field for it.
-        calls: it shows tool calls. Where it does not, the model sees its own calls only if their
-            `raw` is put into the text.
+        calls: it shows tool calls. Where it does not, they are put into the text: by their `raw`,
+            or by `write` if they came without.
+        write: writes calls as the model does.
         keep_variable: the variable that, set to `keep_value`, keeps all reasoning.
         keep_value: see `keep_variable`.
     """
@@ -111,6 +113,7 @@ class History:
     reasoning: Literal["none", "since the last question", "all"] = "none"
     inline: bool = False
     calls: bool = True
+    write: Callable[[Sequence[ToolCall]], str] | None = None
     keep_variable: str | None = None
     keep_value: bool = True
 

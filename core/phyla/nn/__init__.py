@@ -8,6 +8,7 @@ from phyla.nn.decoder import (
     DecoderLayer,
     GatedMLP,
 )
+from phyla.nn.fusion import Fusable, fuse, join_linears
 from phyla.nn.moe import ExpertLinear, ExpertMLPs, QuantizedExpertLinear, SparseMoE
 from phyla.nn.rope import Rope, Rotation
 
@@ -18,10 +19,13 @@ __all__ = [
     "DecoderLayer",
     "ExpertLinear",
     "ExpertMLPs",
+    "Fusable",
     "GatedMLP",
     "QuantizedExpertLinear",
     "Rope",
     "Rotation",
     "SparseMoE",
+    "fuse",
+    "join_linears",
     "swiglu",
 ]

@@ -21,6 +21,7 @@ from phyla.family import (
     Step,
 )
 from phyla.nn.activations import swiglu
+from phyla.nn.fusion import join_linears
 from phyla.nn.rope import Rope, Rotation
 
 if TYPE_CHECKING:
@@ -93,23 +94,43 @@ class Attention(nn.Module):
         if shape.qk_norm_eps is not None:
             self.q_norm = nn.RMSNorm(shape.head_dim, shape.qk_norm_eps)
             self.k_norm = nn.RMSNorm(shape.head_dim, shape.qk_norm_eps)
+        self.fused = False
+
+    def fuse(self) -> None:
+        """Join the three projections into one, `qkv_proj`, if they are of one kind."""
+        joined = join_linears([self.q_proj, self.k_proj, self.v_proj])
+        if joined is not None:
+            del self.q_proj, self.k_proj, self.v_proj
+            self.qkv_proj = joined
+            self.fused = True
 
     def __call__(self, x: mx.array, rotation: Rotation, cache: AttentionCache) -> mx.array:
         """Attend over the cache and this chunk; `x` is `[B, T, D]`."""
         rows, length, _ = x.shape
-        shape = self.shape
-        queries = self.q_proj(x).reshape(rows, length, shape.heads, shape.head_dim)
-        keys = self.k_proj(x).reshape(rows, length, shape.kv_heads, shape.head_dim)
-        values = self.v_proj(x).reshape(rows, length, shape.kv_heads, shape.head_dim)
-        if shape.qk_norm_eps is not None:
-            queries, keys = self.q_norm(queries), self.k_norm(keys)
-        out = cache.attend(
-            rotation(queries.swapaxes(1, 2)),
-            rotation(keys.swapaxes(1, 2)),
-            values.swapaxes(1, 2),
-            scale=shape.head_dim**-0.5,
-        )  # (B, heads, T, head_dim)
+        queries, keys, values = self._project(x, rotation)
+        out = cache.attend(queries, keys, values, scale=self.shape.head_dim**-0.5)
         return self.o_proj(out.swapaxes(1, 2).reshape(rows, length, -1))
+
+    def _project(self, x: mx.array, rotation: Rotation) -> tuple[mx.array, mx.array, mx.array]:
+        """Rotated queries, rotated keys, values, each `[B, heads, T, head_dim]`."""
+        heads, kv_heads = self.shape.heads, self.shape.kv_heads
+        if not self.fused:
+            queries = self._heads(self.q_proj(x), heads)
+            keys = self._heads(self.k_proj(x), kv_heads)
+            values = self._heads(self.v_proj(x), kv_heads)
+        else:
+            joined = self._heads(self.qkv_proj(x), heads + 2 * kv_heads)
+            values = joined[:, heads + kv_heads :]
+            if self.shape.qk_norm_eps is None:
+                rotated = rotation(joined[:, : heads + kv_heads])
+                return rotated[:, :heads], rotated[:, heads:], values
+            queries, keys = joined[:, :heads], joined[:, heads : heads + kv_heads]
+        if self.shape.qk_norm_eps is not None:
+            queries, keys = self.q_norm(queries), self.k_norm(keys)
+        return rotation(queries), rotation(keys), values
+
+    def _heads(self, x: mx.array, count: int) -> mx.array:
+        return x.reshape(*x.shape[:2], count, self.shape.head_dim).swapaxes(1, 2)
 
 
 class GatedMLP(nn.Module):

@@ -23,8 +23,8 @@ class Rotation:
     """The rotation of one chunk: apply it to queries and keys `[B, heads, T, head_dim]`.
 
     Attributes:
-        cos: `[B, 1, T, dims / 2]` float32.
-        sin: likewise.
+        cos: `[B, 1, T, dims]`, each angle twice, in the order of the dimensions.
+        sin: likewise, the first half negated.
     """
 
     cos: mx.array
@@ -32,13 +32,12 @@ class Rotation:
 
     def __call__(self, x: mx.array) -> mx.array:
         """Rotate the first `dims` of the last axis; the rest passes unchanged."""
-        half = self.cos.shape[-1]
-        cos, sin = self.cos.astype(x.dtype), self.sin.astype(x.dtype)
-        first, second = x[..., :half], x[..., half : 2 * half]
-        parts = [first * cos - second * sin, second * cos + first * sin]
-        if 2 * half < x.shape[-1]:
-            parts.append(x[..., 2 * half :])
-        return mx.concatenate(parts, axis=-1)
+        dims = self.cos.shape[-1]
+        half = dims // 2
+        turned = x if dims == x.shape[-1] else x[..., :dims]
+        swapped = mx.concatenate([turned[..., half:], turned[..., :half]], axis=-1)
+        out = turned * self.cos.astype(x.dtype) + swapped * self.sin.astype(x.dtype)
+        return out if turned is x else mx.concatenate([out, x[..., dims:]], axis=-1)
 
 
 class Rope:
@@ -71,7 +70,10 @@ class Rope:
         cos, sin = mx.cos(angles), mx.sin(angles)
         if self.amplitude != 1.0:
             cos, sin = cos * self.amplitude, sin * self.amplitude
-        return Rotation(cos[:, None], sin[:, None])
+        return Rotation(
+            mx.concatenate([cos, cos], axis=-1)[:, None],
+            mx.concatenate([-sin, sin], axis=-1)[:, None],
+        )
 
     def _rows(self, step: Step) -> mx.array:
         if self._long is None:

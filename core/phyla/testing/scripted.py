@@ -112,7 +112,7 @@ class ScriptedEngine:
     merely spells out. A context manager.
 
     Attributes:
-        engine: the engine, for what has no script.
+        engine: the engine. What it is asked directly, it answers by the last script.
     """
 
     def __init__(
@@ -162,7 +162,7 @@ class ScriptedEngine:
 
     def stream(
         self,
-        says: str | Sequence[int],
+        says: str | Sequence[int] | None,
         messages: MessagesLike | Prompt = "Hi",
         *,
         tools: Sequence[ToolLike] | None = None,
@@ -170,18 +170,22 @@ class ScriptedEngine:
         thinking: ThinkingLike = None,
         options: OptionsLike = None,
     ) -> Stream:
-        """`Engine.stream`, with a reply that says this; wait for one before you start the next."""
+        """`Engine.stream`, with a reply that says this; wait for one before you start the next.
+
+        After ids that do not end the turn the weights say what they like; with None, from the
+        beginning.
+        """
         if not isinstance(messages, Prompt):
             messages = self.engine.encode(
                 messages, tools=tools, tool_choice=tool_choice, thinking=thinking
             )
         ids = self.ids(says + self._end) if isinstance(says, str) else says
-        self._script.write(len(messages.ids), ids)
+        self._script.write(len(messages.ids), ids or ())
         return self.engine.stream(messages, options=options)
 
     def chat(
         self,
-        says: str | Sequence[int],
+        says: str | Sequence[int] | None,
         messages: MessagesLike | Prompt = "Hi",
         *,
         tools: Sequence[ToolLike] | None = None,

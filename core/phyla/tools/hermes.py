@@ -9,13 +9,13 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from phyla.tools.calls import CallWriter, StreamedBlock
-from phyla.tools.json_call import read_calls
+from phyla.tools.json_call import call_json, read_calls
 from phyla.tools.json_text import quoted
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from phyla.messages import Tool
+    from phyla.messages import Tool, ToolCall
     from phyla.tools.cursor import Cursor, Need
     from phyla.tools.format import BlockParser
 
@@ -38,6 +38,10 @@ class HermesFormat:
         if tool is None:
             return f'{OPEN}\n{{"name": "'
         return f'{OPEN}\n{{"name": {quoted(tool)}, "arguments":'
+
+    def written(self, calls: Sequence[ToolCall]) -> str:
+        """The calls as a model writes them."""
+        return "\n".join(f"{OPEN}\n{call_json(call)}\n{CLOSE}" for call in calls)
 
 
 def _read(cursor: Cursor, calls: CallWriter) -> Need[None]:

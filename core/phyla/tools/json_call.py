@@ -1,4 +1,4 @@
-"""Reads calls written as JSON objects, `{"name": ..., "arguments": {...}}`, one or several.
+"""Reads and writes calls that are JSON objects, `{"name": ..., "arguments": {...}}`, one or several.
 
 Several formats wrap such objects, each in its own marks.
 """
@@ -15,12 +15,18 @@ from phyla.tools.json_text import JsonReader, parse, unexpected
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from phyla.messages import ToolCall
     from phyla.tools.cursor import Cursor, Need
 
 ARGUMENT_KEYS = ("arguments", "parameters")
 # Keys of no consequence that some models add.
 _SILENT_KEYS = ("type", "id")
 _DULL = re.compile(r'[^"\\{}\[\]<]+')
+
+
+def call_json(call: ToolCall, *, arguments_key: str = "arguments") -> str:
+    """A call as a JSON object."""
+    return json.dumps({"name": call.name, arguments_key: call.arguments}, ensure_ascii=False)
 
 
 class CallObject:

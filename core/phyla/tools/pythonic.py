@@ -14,12 +14,13 @@ from typing import TYPE_CHECKING
 
 from phyla.tools.calls import CallError, CallWriter, StreamedBlock
 from phyla.tools.held import CUT_OFF, HeldCall
+from phyla.tools.json_call import call_json
 from phyla.tools.literals import CutOff, Literal, LiteralReader, Mismatch, read_literal
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from phyla.messages import Tool
+    from phyla.messages import Tool, ToolCall
     from phyla.tools.cursor import Cursor, Need
     from phyla.tools.format import BlockParser
 
@@ -70,6 +71,20 @@ class PythonicFormat:
         """The text to seed a reply with so that it must be a call."""
         wrapper = f"{self.start}\n{_FENCE}{self.fence}\n" if self.fence else f"{self.start}["
         return wrapper if tool is None else f"{wrapper}{tool}("
+
+    def written(self, calls: Sequence[ToolCall]) -> str:
+        """The calls as a model writes them, in one block."""
+        if self.fence:
+            lines = "\n".join(map(_written, calls))
+            return f"{self.opening(None)}{lines}\n{_FENCE}\n{self.end}"
+        return f"{self.opening(None)}{', '.join(map(_written, calls))}]{self.end}"
+
+
+def _written(call: ToolCall) -> str:
+    """A call in Python's syntax, or as an object where that has no word for a key."""
+    if all(key and _KEYWORD.fullmatch(key) for key in call.arguments):
+        return f"{call.name}({', '.join(f'{k}={v!r}' for k, v in call.arguments.items())})"
+    return call_json(call)
 
 
 class CallArguments:

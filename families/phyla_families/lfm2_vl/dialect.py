@@ -51,5 +51,6 @@ def _history(template: str) -> History:
         reasoning=shown,
         inline=inline,
         calls="tool_calls" in template,
+        write=TOOL_CALLS.written,
         keep_variable=next((name for name in names if name in template), None),
     )

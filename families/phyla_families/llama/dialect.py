@@ -22,7 +22,7 @@ def dialect(checkpoint: Checkpoint) -> Dialect:
     trained on Hermes' format. Where the template says neither, no call is looked for.
     """
     template = checkpoint.chat_templates.get("tool_use", checkpoint.chat_template or "")
-    tools: ToolFormat | None = None
+    tools: HermesFormat | LlamaJsonFormat | None = None
     bare: ToolFormat | None = None
     ends: tuple[str, ...] = ()
     name = "llama"
@@ -38,5 +38,8 @@ def dialect(checkpoint: Checkpoint) -> Dialect:
         tools=tools,
         bare_tools=bare,
         call_ends=ends,
-        history=History(calls="tool_calls" in template),
+        history=History(
+            calls="tool_calls" in template,
+            write=tools.written if tools is not None else None,
+        ),
     )

@@ -10,13 +10,13 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from phyla.tools.calls import CUT, CallError, CallWriter, NotACall, StreamedBlock
-from phyla.tools.json_call import CallObject, skip_object
+from phyla.tools.json_call import CallObject, call_json, skip_object
 from phyla.tools.json_text import quoted
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from phyla.messages import Tool
+    from phyla.messages import Tool, ToolCall
     from phyla.tools.cursor import Cursor, Need
     from phyla.tools.format import BlockParser
 
@@ -41,6 +41,10 @@ class LlamaJsonFormat:
 
     def opening(self, tool: str | None) -> str:
         return '{"name": "' if tool is None else f'{{"name": {quoted(tool)}, "parameters":'
+
+    def written(self, calls: Sequence[ToolCall]) -> str:
+        """The calls as a model writes them."""
+        return "; ".join(call_json(call, arguments_key="parameters") for call in calls)
 
 
 def _read(cursor: Cursor, calls: CallWriter, names: frozenset[str]) -> Need[None]:

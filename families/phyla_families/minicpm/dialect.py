@@ -59,7 +59,9 @@ def dialect(checkpoint: Checkpoint) -> Dialect:
         tools=PYTHON_BLOCK,
         call_ends=("<|tool_call_end|>",),
         history=History(
-            reasoning="all" if thought else "none", calls=thought and "tool_calls" in template
+            reasoning="all" if thought else "none",
+            calls=thought and "tool_calls" in template,
+            write=PYTHON_BLOCK.written,
         ),
     )
 

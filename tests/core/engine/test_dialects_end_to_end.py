@@ -544,6 +544,44 @@ def test_a_broken_call_stands_next_to_a_good_one(subject: Subject) -> None:
     assert (reply.text, reply.finish_reason) == ("", "tool_calls")
 
 
+@pytest.mark.parametrize("asked", ["Hi", "Think"])
+@pytest.mark.parametrize("choice", ["required", "w"])
+def test_a_reply_that_must_be_a_call_is_one(choice: str, asked: str, subject: Subject) -> None:
+    scripted, dialect = subject.scripted, subject.dialect
+    assert dialect.tools is not None
+    opening = dialect.tools.opening(None if choice == "required" else choice)
+    call = subject.case.call("Paris").strip()
+    if not call.startswith(opening):
+        pytest.skip("a call is not opened in this spelling")
+    prompt = scripted.engine.encode(asked, tools=TOOLS, tool_choice=choice)
+    assert prompt.text.endswith(opening)
+    assert not prompt.opens_reasoning
+    told, reply = story(scripted.stream(call.removeprefix(opening), prompt))
+    assert [each[0] for each in told] == ["started", "arguments", "finished"]
+    assert [each.arguments for each in reply.tool_calls] == [{"city": "Paris"}]
+    assert reply.tool_calls[0].raw == call
+    assert (reply.text, reply.reasoning, reply.finish_reason) == ("", "", "tool_calls")
+
+
+def test_a_spent_budget_closes_reasoning_through_the_model(thinker: Subject) -> None:
+    scripted, marks = thinker.scripted, thinker.dialect.reasoning
+    assert marks is not None
+    ending = scripted.ids(marks.ending)
+    # The places of the forced tokens are in the script too.
+    said = "thinks" + "?" * len(ending)
+    prompt = scripted.engine.encode("Think")
+    options = {"reasoning_budget": 6, "logprobs": True}
+    told, reply = story(scripted.stream(f"{said}answer", prompt, options=options))
+    assert told == [("reasoning", "thinks"), ("text", "answer")]
+    assert (reply.reasoning, reply.text, reply.finish_reason) == ("thinks", "answer", "stop")
+    assert reply.tokens == (
+        *typed("thinks"), *ending, *typed("answer"), *scripted.ids(thinker.case.end),
+    )  # fmt: skip
+    assert reply.usage.reasoning_tokens == 6
+    assert reply.logprobs is not None
+    assert [entry.token for entry in reply.logprobs] == list(reply.tokens)
+
+
 def test_log_probabilities_come_one_for_each_token(subject: Subject) -> None:
     case = subject.case
     thought = case.thinks("plan") if case.open else ""
