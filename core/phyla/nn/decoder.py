@@ -21,7 +21,7 @@ from phyla.family import (
     Step,
 )
 from phyla.nn.activations import swiglu
-from phyla.nn.fusion import join_linears
+from phyla.nn.fusion import Fusable, join_linears
 from phyla.nn.rope import Rope, Rotation
 
 if TYPE_CHECKING:
@@ -79,7 +79,7 @@ class AttentionShape:
         )
 
 
-class Attention(nn.Module):
+class Attention(Fusable):
     """Grouped-query attention (Ainslie et al. 2023, arXiv:2305.13245) with rotary positions."""
 
     def __init__(self, dim: int, shape: AttentionShape) -> None:

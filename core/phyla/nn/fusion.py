@@ -6,8 +6,9 @@ by their own names, so joining comes after loading.
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from copy import copy
-from typing import TYPE_CHECKING, Protocol, runtime_checkable
+from typing import TYPE_CHECKING
 
 import mlx.core as mx
 import mlx.nn as nn
@@ -19,13 +20,12 @@ if TYPE_CHECKING:
 _BY_OUTPUT = ("weight", "bias", "scales", "biases")
 
 
-@runtime_checkable
-class Fusable(Protocol):
+class Fusable(nn.Module):
     """A block that can join some of its parts."""
 
+    @abstractmethod
     def fuse(self) -> None:
         """Join what can be joined, in place; the block computes the same as before."""
-        ...
 
 
 def fuse(model: nn.Module) -> None:

@@ -25,7 +25,7 @@ from phyla.messages import Tool
 from phyla.testing import ScriptedEngine
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Callable, Iterator
 
     from phyla.engine.stream import Stream
     from phyla.events import Reply
@@ -110,7 +110,7 @@ _TOOL_CALL = ("<tool_call>", "</tool_call>")
 _LFM2 = ("<|tool_call_start|>", "<|tool_call_end|>")
 _BROKEN_JSON = '{"name": "w", "arguments": {"city": Paris!}}'
 _BROKEN_XML = "<tool_call>\n<function=w>\nParis\n</function>\n</tool_call>"
-_REASONS = {"open": "<think>\n", "close": "\n</think>\n\n"}
+_OPEN, _CLOSE = "<think>\n", "\n</think>\n\n"
 _GEMMA4 = (
     "<|channel>", "<channel|>", "<|tool_call>", "<tool_call|>", '<|"|>', "<turn|>",
     "<|tool_response>",
@@ -124,7 +124,8 @@ CASES = {
         call=_hermes,
         opener="<tool_call>",
         broken=f"<tool_call>\n{_BROKEN_JSON}\n</tool_call>",
-        **_REASONS,
+        open=_OPEN,
+        close=_CLOSE,
     ),
     "qwen3-xml": Case(
         family="qwen3",
@@ -133,7 +134,8 @@ CASES = {
         call=_xml,
         opener="<tool_call>",
         broken=_BROKEN_XML,
-        **_REASONS,
+        open=_OPEN,
+        close=_CLOSE,
     ),
     "nemotron-v2": Case(
         family="nemotron_h",
@@ -144,7 +146,8 @@ CASES = {
         end="<SPECIAL_12>",
         opener="<TOOLCALL>",
         broken=f"<TOOLCALL>[{_BROKEN_JSON}]</TOOLCALL>",
-        **_REASONS,
+        open=_OPEN,
+        close=_CLOSE,
     ),
     "nemotron-3": Case(
         family="nemotron_h",
@@ -154,7 +157,8 @@ CASES = {
         call=_xml,
         opener="<tool_call>",
         broken=_BROKEN_XML,
-        **_REASONS,
+        open=_OPEN,
+        close=_CLOSE,
     ),
     "gemma4": Case(
         family="gemma4",
@@ -176,7 +180,8 @@ CASES = {
         call=lambda city: f"<|tool_call_start|>[w(city={city!r})]<|tool_call_end|>",
         opener="<|tool_call_start|>",
         broken="<|tool_call_start|>[w(city=)]<|tool_call_end|>",
-        **_REASONS,
+        open=_OPEN,
+        close=_CLOSE,
     ),
     "lfm2 in JSON": Case(
         family="lfm2_vl",
@@ -186,7 +191,8 @@ CASES = {
         call=lambda city: f"<|tool_call_start|>[{_json(city)}]<|tool_call_end|>",
         opener="<|tool_call_start|>",
         broken="<|tool_call_start|>[w(city=)]<|tool_call_end|>",
-        **_REASONS,
+        open=_OPEN,
+        close=_CLOSE,
     ),
     "minicpm5": Case(
         family="minicpm",
@@ -195,7 +201,8 @@ CASES = {
         call=lambda city: f'<function name="w"><param name="city">{city}</param></function>',
         opener="<function",
         broken='<function name="w"><param>Paris</param></function>',
-        **_REASONS,
+        open=_OPEN,
+        close=_CLOSE,
     ),
     "minicpm3": Case(
         family="minicpm",
@@ -208,7 +215,7 @@ CASES = {
         open="<|thought_start|>\n",
         close="\n<|thought_end|>\n",
         opener="<|tool_call_start|>",
-        broken='<|tool_call_start|>\n```python\nw(city=)\n```\n<|tool_call_end|>',
+        broken="<|tool_call_start|>\n```python\nw(city=)\n```\n<|tool_call_end|>",
     ),
     "minicpm-hermes": Case(
         family="minicpm",
@@ -217,7 +224,8 @@ CASES = {
         call=_hermes,
         opener="<tool_call>",
         broken=f"<tool_call>\n{_BROKEN_JSON}\n</tool_call>",
-        **_REASONS,
+        open=_OPEN,
+        close=_CLOSE,
     ),
     "minicpm-xml": Case(
         family="minicpm",
@@ -226,7 +234,8 @@ CASES = {
         call=_xml,
         opener="<tool_call>",
         broken=_BROKEN_XML,
-        **_REASONS,
+        open=_OPEN,
+        close=_CLOSE,
     ),
     "llama3-json": Case(
         family="llama",
@@ -265,7 +274,7 @@ class Subject:
 
     @property
     def dialect(self) -> Dialect:
-        return self.scripted.engine._runtime.dialect  # noqa: SLF001
+        return self.scripted.engine._runtime.dialect
 
 
 @pytest.fixture(scope="module", params=CASES)
@@ -598,10 +607,7 @@ def test_log_probabilities_come_one_for_each_token(subject: Subject) -> None:
 
 def test_a_reply_can_be_asked_for_again(subject: Subject) -> None:
     raw = subject.case.call("Paris")
-    first, second = (
-        subject.scripted.chat(raw, tools=TOOLS, options={"seed": 3}) for _ in range(2)
-    )
+    first, second = (subject.scripted.chat(raw, tools=TOOLS, options={"seed": 3}) for _ in range(2))
     assert first.tool_calls == second.tool_calls
     other = subject.scripted.chat(raw, "Hello", tools=TOOLS, options={"seed": 3})
     assert other.tool_calls[0].id != first.tool_calls[0].id
-

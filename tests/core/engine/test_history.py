@@ -5,7 +5,6 @@ from __future__ import annotations
 import importlib
 import json
 from dataclasses import dataclass, replace
-from os.path import commonprefix
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -304,7 +303,7 @@ ARGUMENTS: list[dict[str, Any]] = [
     {},
     {"city": "Paris"},
     {"a": 1, "b": -2.5, "c": True, "d": None, "e": [], "f": {}},
-    {"text": "it's \"quoted\"\n\tover\\two lines ]) 東京"},
+    {"text": 'it\'s "quoted"\n\tover\\two lines ]) 東京'},
     {"nested": {"list": [1, [2, {"k": "v"}], None], "flag": False}},
     {"a key": 1, "b": "<|tool_call_start|>"},
     {"": 1},
@@ -404,8 +403,8 @@ def test_bug_11_where_a_history_without_its_reasoning_leaves_the_first_prompt(
     # All that comes before the place where the model begins to think is shared, or its empty
     # thoughts, where it is told not to.
     before = first[: _where_reasoning_begins(first, published.marks)]
-    assert commonprefix([first, stripped]).startswith(before)
-    assert commonprefix([first, kept]).startswith(before)
+    assert stripped.startswith(before)
+    assert kept.startswith(before)
 
 
 def _where_reasoning_begins(prompt: str, marks: ReasoningMarks) -> int:

@@ -79,7 +79,7 @@ class Thinking(NamedTuple):
     @property
     def ending(self) -> list[int]:
         """What closes reasoning for the model."""
-        reasoning = self.scripted.engine._runtime.dialect.reasoning  # noqa: SLF001
+        reasoning = self.scripted.engine._runtime.dialect.reasoning
         assert reasoning is not None
         return self.scripted.ids(reasoning.ending)
 
@@ -122,7 +122,7 @@ def model(
     request: pytest.FixtureRequest, loaded: Thinking, monkeypatch: pytest.MonkeyPatch
 ) -> Thinking:
     """The model, on a device that starts the next step before it has the token, or does not."""
-    runtime = loaded.scripted.engine._runtime  # noqa: SLF001
+    runtime = loaded.scripted.engine._runtime
     monkeypatch.setattr(
         loaded.scripted.engine, "_runtime", replace(runtime, run_ahead=request.param)
     )
@@ -155,14 +155,10 @@ def test_a_budget_of_nothing_closes_what_the_model_opens_at_once(model: Thinking
 
 
 @pytest.mark.parametrize("budget", [4, 5, 1000])
-def test_a_model_that_stops_thinking_by_itself_is_left_alone(
-    budget: int, model: Thinking
-) -> None:
+def test_a_model_that_stops_thinking_by_itself_is_left_alone(budget: int, model: Thinking) -> None:
     said = f"abc{model.marks.close}It is 4."
     free = model.scripted.chat(said, model.inside, options={"seed": 1})
-    held = model.scripted.chat(
-        said, model.inside, options={"seed": 1, "reasoning_budget": budget}
-    )
+    held = model.scripted.chat(said, model.inside, options={"seed": 1, "reasoning_budget": budget})
     if budget > 4:
         # A mark that is spelt out is no thought while it may still close the reasoning.
         assert (held.tokens, held.reasoning, held.text) == (free.tokens, "abc", "It is 4.")
@@ -180,9 +176,7 @@ def test_a_model_that_does_not_think_is_left_alone(model: Thinking) -> None:
 def test_a_budget_that_outlives_the_reply_changes_nothing(model: Thinking) -> None:
     options = {**model.words, "seed": 4, "max_tokens": 10}
     free = model.scripted.chat(None, model.inside, options=options)
-    held = model.scripted.chat(
-        None, model.inside, options={**options, "reasoning_budget": 10}
-    )
+    held = model.scripted.chat(None, model.inside, options={**options, "reasoning_budget": 10})
     assert held.tokens == free.tokens
     assert (held.finish_reason, held.usage.reasoning_tokens) == ("length", 10)
 
@@ -235,13 +229,19 @@ def test_a_seed_makes_it_repeatable_on_every_device(
     engine = loaded.scripted.engine
     replies: list[Reply] = []
     for run_ahead in (False, True, False):
-        runtime = replace(engine._runtime, run_ahead=run_ahead)  # noqa: SLF001
+        runtime = replace(engine._runtime, run_ahead=run_ahead)
         monkeypatch.setattr(engine, "_runtime", runtime)
         replies.append(
             loaded.scripted.chat(
                 None,
                 loaded.inside,
-                options={**loaded.words, **options, "seed": 9, "reasoning_budget": 5, "logprobs": True},
+                options={
+                    **loaded.words,
+                    **options,
+                    "seed": 9,
+                    "reasoning_budget": 5,
+                    "logprobs": True,
+                },
             )
         )
     first, *others = replies

@@ -138,9 +138,7 @@ def test_what_is_said_instead_of_the_call_is_not_lost(scripted: ScriptedEngine) 
 def test_a_reply_that_must_be_a_call_does_not_think_first(scripted: ScriptedEngine) -> None:
     thinking = scripted.engine.encode("Hi", tools=[WEATHER], thinking=True)
     assert thinking.opens_reasoning
-    prompt = scripted.engine.encode(
-        "Hi", tools=[WEATHER], thinking=True, tool_choice="required"
-    )
+    prompt = scripted.engine.encode("Hi", tools=[WEATHER], thinking=True, tool_choice="required")
     opening = '<tool_call>\n{"name": "weather", "arguments":'
     assert prompt.text == thinking.text + ENDING + opening
     assert not prompt.opens_reasoning

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from phyla.messages import Tool
@@ -300,6 +300,7 @@ def test_what_python_writes_is_read_in_any_pieces(calls, sizes):
     st.sampled_from([MARKED, FENCED, BARE]),
     st.sampled_from(["", "[", "[g(", "[g(a='"]),
 )
+@example('</call>a";f(\\\'\', "x": **</call>g', [23], MARKED, "[g(a='")
 def test_any_text_is_read_alike_in_any_pieces_and_not_lost(text, sizes, form, head):
     text = (form.start or "[") + head.removeprefix("[" if form is BARE else "") + text
     tools = [PING, WEATHER]
