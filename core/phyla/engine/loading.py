@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 from phyla.backend import on_cpu, prepare
 from phyla.engine.eos import eos_ids
+from phyla.engine.layout import arrange_for_cpu
 from phyla.engine.precision import Precision, available_memory, choose_precision
 from phyla.engine.tokenizer import Tokenizer
 from phyla.engine.weights import load_weights
@@ -58,5 +59,7 @@ def build(blueprint: Blueprint) -> Model:
     rules = blueprint.family.weights(blueprint.config, blueprint.checkpoint)
     load_weights(model, blueprint.checkpoint, rules, blueprint.precision)
     fuse(model)
+    if on_cpu():
+        arrange_for_cpu(model)
     model.eval()
     return model

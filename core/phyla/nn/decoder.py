@@ -130,7 +130,10 @@ class Attention(Fusable):
         return rotation(queries), rotation(keys), values
 
     def _heads(self, x: mx.array, count: int) -> mx.array:
-        return x.reshape(*x.shape[:2], count, self.shape.head_dim).swapaxes(1, 2)
+        rows, length, _ = x.shape
+        if length == 1:  # the axes to swap are the same in memory
+            return x.reshape(rows, count, 1, self.shape.head_dim)
+        return x.reshape(rows, length, count, self.shape.head_dim).swapaxes(1, 2)
 
 
 class GatedMLP(nn.Module):

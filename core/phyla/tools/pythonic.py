@@ -313,6 +313,8 @@ class _Block:
             char = yield from cursor.at(space)
             if char == "" or (yield from self._at_end(space)):
                 return False
+            if self._fenced and (yield from cursor.sees(_FENCE, space)):
+                return False
             if self._listed:
                 cursor.advance(space)
                 if char == "]":
@@ -324,8 +326,6 @@ class _Block:
                 cursor.advance(space)
                 yield from cursor.whole_run(_LINE)
             elif self._fenced:
-                if (yield from cursor.sees(_FENCE, space)):
-                    return False
                 cursor.advance(space)
                 if char == "[" and self._held.empty:
                     cursor.advance()
@@ -384,8 +384,9 @@ class _Block:
         self._held.hold(CallError(reason))
 
     def _skip(self) -> Need[None]:
-        """Read what is no call: to the end of the line, the list or the block."""
+        """Read what is no call: a character, and on to the end of the line, the list or the block."""
         cursor = self._cursor
+        cursor.advance()
         while True:
             char = yield from cursor.at()
             if char in {"", "\n"} or (char == "]" and self._listed):

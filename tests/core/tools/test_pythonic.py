@@ -300,7 +300,9 @@ def test_what_python_writes_is_read_in_any_pieces(calls, sizes):
     st.sampled_from([MARKED, FENCED, BARE]),
     st.sampled_from(["", "[", "[g(", "[g(a='"]),
 )
-@example('</call>a";f(\\\'\', "x": **</call>g', [23], MARKED, "[g(a='")
+@example('</call>a";f(\\\'\', "x": **</call>g', [25], MARKED, "[g(a='")
+@example("```[.```", [], FENCED, "")
+@example("```\nf()\n]", [], FENCED, "")
 def test_any_text_is_read_alike_in_any_pieces_and_not_lost(text, sizes, form, head):
     text = (form.start or "[") + head.removeprefix("[" if form is BARE else "") + text
     tools = [PING, WEATHER]
