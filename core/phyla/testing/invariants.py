@@ -11,6 +11,7 @@ import pytest
 from phyla.engine.engine import Engine, load
 from phyla.events import Finished, TextDelta
 from phyla.testing.forward import Forward, assert_close
+from phyla.testing.thorough import some
 from phyla.testing.tiny import prompt_ids
 
 if TYPE_CHECKING:
@@ -30,6 +31,10 @@ GREEDY: Mapping[str, Any] = {"temperature": 0, "max_tokens": 10, "ignore_eos": T
 SEEDED: Mapping[str, Any] = {"temperature": 1.5, "max_tokens": 10, "ignore_eos": True, "seed": 7}
 
 
+# How many configs of a family an ordinary run takes.
+_MOST_SUBJECTS = 6
+
+
 @dataclass(frozen=True)
 class Subject:
     """A tiny checkpoint, loaded twice: as an engine, and as its bare model in float32."""
@@ -43,9 +48,13 @@ class Subject:
 def subjects(
     table: Mapping[str, Tiny], *, registry: Registry | None = None
 ) -> Callable[..., Iterator[Subject]]:
-    """A module-scoped fixture that runs through a table of tiny configs; call it `subject`."""
+    """A module-scoped fixture that runs through a table of tiny configs; call it `subject`.
 
-    @pytest.fixture(scope="module", params=list(table))
+    Of a long table an ordinary run takes an even choice, see `phyla.testing.thorough`.
+    """
+    names = list(some(table, count=len(table), most=_MOST_SUBJECTS))
+
+    @pytest.fixture(scope="module", params=names)
     def subject(
         request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
     ) -> Iterator[Subject]:
