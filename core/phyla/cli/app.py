@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import io
-import sys
 from collections.abc import Sequence  # noqa: TC003 (read by Typer)
 from typing import Annotated
 
@@ -18,6 +16,7 @@ from phyla.cli.inspect import inspect
 from phyla.cli.pull import pull
 from phyla.cli.run import run
 from phyla.cli.shell import Shell
+from phyla.cli.standard_streams import prepare_streams
 
 
 def _program(
@@ -55,15 +54,8 @@ def make_app(shell: Shell) -> typer.Typer:
     return app
 
 
-def main(arguments: Sequence[str] | None = None) -> None:
-    """Run the program and exit: 0 if all went well, 1 on an error, 2 on wrong usage.
-
-    Args:
-        arguments: what follows the program's name; None takes them from the process.
-    """
-    for stream in (sys.stdout, sys.stderr):
-        # A reply may hold characters that a terminal's encoding lacks; that must not end it.
-        if isinstance(stream, io.TextIOWrapper):
-            stream.reconfigure(errors="replace")
+def run_program(arguments: Sequence[str] | None) -> None:
+    """What `phyla.cli.main` does, once Ctrl-C is taken care of."""
+    prepare_streams()
     shell = Shell.installed()
     make_app(shell)(args=arguments, prog_name="phyla", obj=shell)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from enum import Enum
 from pathlib import Path
 from typing import Annotated
 
@@ -10,6 +11,17 @@ import typer
 _MODEL = "Model"
 _SAMPLING = "Sampling"
 _TOOLS = "Reasoning and tools"
+
+
+class DtypeName(str, Enum):
+    """What `phyla.load` takes as `dtype`."""
+
+    auto = "auto"
+    float32 = "float32"
+    bfloat16 = "bfloat16"
+    float16 = "float16"
+    stored = "stored"
+
 
 Model = Annotated[
     str,
@@ -28,9 +40,9 @@ Revision = Annotated[
 ]
 Offline = Annotated[bool, typer.Option("--offline", help="Fetch nothing.", rich_help_panel=_MODEL)]
 Dtype = Annotated[
-    str | None,
+    DtypeName | None,
     typer.Option(
-        help="float32, bfloat16, float16 or stored, instead of the rule that `phyla inspect` shows.",
+        help="How to hold it, instead of the rule that `phyla inspect` shows.",
         rich_help_panel=_MODEL,
     ),
 ]
@@ -40,30 +52,36 @@ MaxContext = Annotated[
 ]
 System = Annotated[str | None, typer.Option(help="The system message.")]
 MaxTokens = Annotated[
-    int | None, typer.Option(help="Tokens of a reply at most.", rich_help_panel=_SAMPLING)
+    int | None, typer.Option(min=1, help="Tokens of a reply at most.", rich_help_panel=_SAMPLING)
 ]
 Temperature = Annotated[
-    float | None, typer.Option(help="0 takes the likeliest token.", rich_help_panel=_SAMPLING)
+    float | None,
+    typer.Option(min=0, help="0 takes the likeliest token.", rich_help_panel=_SAMPLING),
 ]
 TopP = Annotated[
     float | None,
     typer.Option(
+        min=0,
+        max=1,
         help="Keep the likeliest tokens that have this probability together.",
         rich_help_panel=_SAMPLING,
     ),
 ]
 TopK = Annotated[
-    int | None, typer.Option(help="Keep the K likeliest tokens.", rich_help_panel=_SAMPLING)
+    int | None, typer.Option(min=0, help="Keep the K likeliest tokens.", rich_help_panel=_SAMPLING)
 ]
 MinP = Annotated[
     float | None,
     typer.Option(
+        min=0,
+        max=1,
         help="Drop tokens below this fraction of the likeliest one's probability.",
         rich_help_panel=_SAMPLING,
     ),
 ]
 Seed = Annotated[
-    int | None, typer.Option(help="Makes a reply repeatable.", rich_help_panel=_SAMPLING)
+    int | None,
+    typer.Option(min=0, max=2**64 - 1, help="Makes a reply repeatable.", rich_help_panel=_SAMPLING),
 ]
 Stop = Annotated[
     list[str] | None,
@@ -90,6 +108,7 @@ ReasoningBudget = Annotated[
     int | None,
     typer.Option(
         metavar="N",
+        min=0,
         help="Tokens of reasoning at most; then the model has to answer.",
         rich_help_panel=_TOOLS,
     ),

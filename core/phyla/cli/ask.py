@@ -11,6 +11,7 @@ from phyla.cli.failures import notice
 from phyla.cli.json_file import read_json_list
 from phyla.errors import RequestError
 from phyla.messages import Tool, read_tools
+from phyla.options import read_options
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -73,6 +74,27 @@ class Ask:
     def after_results(self) -> Self:
         """For going on after a tool's result: a call that was asked for has been made."""
         return self if self.tool_choice == "none" else replace(self, tool_choice="auto")
+
+
+# Those of `phyla.Options` that are options of `run` and `chat` too, by the same names.
+_REPLY_OPTIONS = (
+    "max_tokens", "temperature", "top_p", "top_k", "min_p", "seed", "stop", "reasoning_budget",
+)  # fmt: skip
+
+
+def read_reply_options(context: typer.Context) -> Options:
+    """What the options of a running command say about the reply.
+
+    Raises:
+        typer.BadParameter: one is out of range.
+    """
+    given = {name: context.params[name] for name in _REPLY_OPTIONS}
+    given["stop"] = tuple(given["stop"] or ()) or None
+    try:
+        return read_options(given)
+    except RequestError as error:
+        name = (error.field or "").partition(".")[0].replace("_", "-")
+        raise typer.BadParameter(error.message, param_hint=f"--{name}") from None
 
 
 def read_thinking(*, think: bool | None, effort: str | None) -> ThinkingLike:

@@ -87,16 +87,8 @@ def bench(
     ones for every run.
     """
     sizes = None if prompt_sizes is None else read_sizes(prompt_sizes)
-    choice = ModelChoice(
-        source=model,
-        family=family,
-        revision=revision,
-        offline=offline or None,
-        dtype=dtype,
-        max_context=max_context,
-    )
     started = time.perf_counter()
-    with Shell.of(context).engine(choice) as engine:
+    with Shell.of(context).engine(ModelChoice.of(context)) as engine:
         loaded = time.perf_counter() - started
         sizes = _fitting(engine, sizes, decode)
         with working("Measuring"):

@@ -39,37 +39,16 @@ def chat(
     call, the next line is what the tool answers, an empty one nothing.
     """
     # Here and not above: what they import would slow down `phyla --help`.
-    from phyla.cli.ask import Ask, read_thinking, read_tools_file
+    from phyla.cli.ask import Ask, read_reply_options, read_thinking, read_tools_file
     from phyla.cli.talk import Talk
-    from phyla.options import read_options
 
-    options = read_options(
-        {
-            "max_tokens": max_tokens,
-            "temperature": temperature,
-            "top_p": top_p,
-            "top_k": top_k,
-            "min_p": min_p,
-            "seed": seed,
-            "stop": tuple(stop) if stop else None,
-            "reasoning_budget": reasoning_budget,
-        }
-    )
     ask = Ask(
         tools=read_tools_file(tools),
         tool_choice=tool_choice,
         thinking=read_thinking(think=think, effort=effort),
-        options=options,
+        options=read_reply_options(context),
     )
-    choice = ModelChoice(
-        source=model,
-        family=family,
-        revision=revision,
-        offline=offline or None,
-        dtype=dtype,
-        max_context=max_context,
-    )
-    with Shell.of(context).engine(choice) as engine:
+    with Shell.of(context).engine(ModelChoice.of(context)) as engine:
         Talk(
             engine,
             system=system,

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import typer
 from typer.core import TyperGroup
 
+from phyla.cli.interrupt import INTERRUPTED, raise_on_ctrl_c
 from phyla.errors import PhylaError
 
 if TYPE_CHECKING:
@@ -20,7 +21,6 @@ if TYPE_CHECKING:
 # Typer carry inside, so it has no import of its own that fits all of them.
 _USAGE_ERROR: type[Exception] = typer.BadParameter.__mro__[2]
 
-INTERRUPTED = 130  # 128 + SIGINT, as shells report it
 _BROKEN_PIPE = 141  # 128 + SIGPIPE
 
 
@@ -63,6 +63,7 @@ class Group(TyperGroup):
         return super().parse_args(ctx, _debug_first(args))
 
     def invoke(self, ctx: Any) -> Any:
+        raise_on_ctrl_c()
         try:
             result = super().invoke(ctx)
             sys.stdout.flush()

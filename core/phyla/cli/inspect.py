@@ -37,7 +37,7 @@ def inspect(
         checkpoint,
         chosen,
         distribution=f"{origin.distribution} {origin.version}".strip(),
-        dtype=dtype,
+        dtype=None if dtype is None else dtype.value,
     )
     if json:
         typer.echo(report.model_dump_json())

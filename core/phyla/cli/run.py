@@ -57,11 +57,10 @@ def run(
     exit code 130.
     """
     # Here and not above: what they import would slow down `phyla --help`.
-    from phyla.cli.ask import Ask, read_thinking, read_tools_file
+    from phyla.cli.ask import Ask, read_reply_options, read_thinking, read_tools_file
     from phyla.cli.screen import Screen
     from phyla.cli.streaming import follow, speed
     from phyla.messages import Message
-    from phyla.options import read_options
 
     thinking = read_thinking(think=think, effort=effort)
     templated = (system, thinking, tools, None if tool_choice == "auto" else tool_choice)
@@ -71,31 +70,13 @@ def run(
             "which --raw leaves out",
             param_hint="--raw",
         )
-    options = read_options(
-        {
-            "max_tokens": max_tokens,
-            "temperature": temperature,
-            "top_p": top_p,
-            "top_k": top_k,
-            "min_p": min_p,
-            "seed": seed,
-            "stop": tuple(stop) if stop else None,
-            "reasoning_budget": reasoning_budget,
-        }
-    )
+    options = read_reply_options(context)
     ask = Ask(
         tools=read_tools_file(tools), tool_choice=tool_choice, thinking=thinking, options=options
     )
     text = read_prompt(prompt)
-    choice = ModelChoice(
-        source=model,
-        family=family,
-        revision=revision,
-        offline=offline or None,
-        dtype=dtype,
-        max_context=max_context,
-    )
-    with Shell.of(context).engine(choice) as engine:
+    shell = Shell.of(context)
+    with shell.engine(ModelChoice.of(context)) as engine:
         messages = [Message(role="user", content=text)]
         if system is not None:
             messages.insert(0, Message(role="system", content=system))
@@ -108,7 +89,9 @@ def run(
             return ask.stream(engine, messages)
 
         try:
-            reply = follow(start, None if json else Screen(reasoning=show_reasoning))
+            reply = follow(
+                start, None if json else Screen(reasoning=show_reasoning), leave=shell.leave
+            )
         except CancelledError:
             raise typer.Exit(failures.INTERRUPTED) from None
     if json:

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import sys
-from contextlib import nullcontext
-from dataclasses import dataclass
+from contextlib import contextmanager
+from dataclasses import dataclass, fields
 from typing import TYPE_CHECKING
 
+from phyla.cli.interrupt import leave, leaving_at_once
 from phyla.registry import discover
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-    from contextlib import AbstractContextManager
+    from collections.abc import Callable, Iterator
+    from typing import NoReturn
 
     import typer
     from typing_extensions import Self
@@ -31,13 +32,32 @@ class ModelChoice:
     dtype: str | None = None
     max_context: int | None = None
 
+    @classmethod
+    def of(cls, context: typer.Context) -> Self:
+        """What the options of a running command choose; all commands name them alike."""
+        given = {
+            field.name: context.params.get(field.name)
+            for field in fields(cls)
+            if field.name != "source"
+        }
+        # The option can only be turned on; left out, the environment decides.
+        given["offline"] = given["offline"] or None
+        return cls(source=context.params["model"], **given)
+
 
 @dataclass(frozen=True, kw_only=True)
 class Shell:
-    """Handed to every command as its context's object."""
+    """Handed to every command as its context's object.
+
+    Attributes:
+        registry: the plugins.
+        open_engine: opens a model.
+        leave: ends the process at once; what Ctrl-C does before a reply begins.
+    """
 
     registry: Registry
     open_engine: Callable[[ModelChoice, Registry], Engine]
+    leave: Callable[[], NoReturn] = leave
 
     @classmethod
     def installed(cls) -> Self:
@@ -78,10 +98,16 @@ def open_engine(choice: ModelChoice, registry: Registry) -> Engine:
         )
 
 
-def working(what: str) -> AbstractContextManager[object]:
-    """Shows on standard error that something goes on, if that is a terminal."""
+@contextmanager
+def working(what: str) -> Iterator[None]:
+    """Shows on standard error that something goes on, if that is a terminal; Ctrl-C ends it all."""
     if not sys.stderr.isatty():
-        return nullcontext()
+        with leaving_at_once():
+            yield
+        return
     from rich.console import Console
 
-    return Console(stderr=True, markup=False, highlight=False).status(f"{what} ...")
+    status = Console(stderr=True, markup=False, highlight=False).status(f"{what} ...")
+    # Stopped first: while it shows, the terminal's cursor is hidden.
+    with leaving_at_once(status.stop), status:
+        yield

@@ -10,25 +10,45 @@ from phyla.events import Finished
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+    from typing import NoReturn
 
     from phyla.cli.screen import Screen
     from phyla.engine.stream import Stream
     from phyla.events import Reply
 
 
-def follow(start: Callable[[], Stream], screen: Screen | None) -> Reply:
+def follow(
+    start: Callable[[], Stream],
+    screen: Screen | None,
+    *,
+    leave: Callable[[], NoReturn] | None = None,
+) -> Reply:
     """Start a reply, show it on a screen if there is one, and wait for its end.
 
     Ctrl-C cancels it, and the reply so far is returned with the finish reason `cancelled`.
+
+    Args:
+        start: starts it.
+        screen: where to show it.
+        leave: what Ctrl-C does instead as long as nothing of the reply has come; the engine looks
+            at a cancelled request only between two pieces of its prompt.
 
     Raises:
         CancelledError: it was cancelled before its prompt was read.
         PhylaError: whatever goes wrong in the engine.
     """
+    begun = False
     try:
         with ctrl_c() as interruption, start() as stream:
-            interruption.then(stream.cancel)
+
+            def stop() -> None:
+                if leave is not None and not begun:
+                    leave()
+                stream.cancel()
+
+            interruption.then(stop)
             for event in stream:
+                begun = True
                 if screen is not None:
                     screen.show(event)
                 if isinstance(event, Finished):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import time
 import weakref
 from datetime import datetime
@@ -20,14 +21,14 @@ from phyla.engine.template import ChatTemplate
 from phyla.engine.tool_choice import call_opening
 from phyla.engine.trace import Trace, trace
 from phyla.engine.worker import Worker
-from phyla.errors import ContextOverflowError
+from phyla.errors import BusyError, ContextOverflowError, RequestError
 from phyla.messages import read_messages, read_tools
 from phyla.options import Options, read_options
 from phyla.prompt import Prompt, read_ids
 from phyla.registry import discover
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
     from pathlib import Path
     from types import TracebackType
 
@@ -36,9 +37,12 @@ if TYPE_CHECKING:
     from phyla.engine.tokenizer import Tokenizer
     from phyla.events import Reply
     from phyla.family import ThinkingLike
+    from phyla.hooks import Observer
     from phyla.messages import MessagesLike, ToolLike
     from phyla.options import OptionsLike
     from phyla.registry import Registry
+
+_LOG = logging.getLogger("phyla")
 
 # Prompt tokens fed at once. On a CPU a chunk is the time between two looks at the cancel flag, and
 # more than this gains nothing there.
@@ -59,6 +63,7 @@ def load(
     max_context: int | None = None,
     options: OptionsLike = None,
     registry: Registry | None = None,
+    clock: Callable[[], datetime] = datetime.now,
 ) -> Engine:
     """Load a model.
 
@@ -73,6 +78,7 @@ def load(
         max_context: how many tokens a sequence may hold; the config's number when absent.
         options: defaults for every request of this engine.
         registry: the families to choose from; all installed ones when absent.
+        clock: what templates that print the date call.
 
     Raises:
         CheckpointError: the files are missing or broken.
@@ -81,13 +87,22 @@ def load(
         RequestError: an option is out of range.
     """
     defaults = read_options(options)
+    if max_context is not None and (type(max_context) is not int or max_context < 1):
+        raise RequestError(
+            f"max_context should be a positive number of tokens, found {max_context!r}.",
+            field="max_context",
+            expected="a positive integer",
+            found=max_context,
+        )
     if isinstance(source, Checkpoint):
         checkpoint = source
     else:
         checkpoint = open_checkpoint(source, revision=revision, offline=offline)
     registry = registry or discover()
     blueprint = plan(checkpoint, registry.family_for(checkpoint, family), dtype=dtype)
-    return Engine(blueprint, defaults=defaults, max_context=max_context, registry=registry)
+    return Engine(
+        blueprint, defaults=defaults, max_context=max_context, registry=registry, clock=clock
+    )
 
 
 class Engine:
@@ -98,31 +113,30 @@ class Engine:
         blueprint: Blueprint,
         *,
         defaults: Options,
-        max_context: int | None,
+        max_context: int | None = None,
         registry: Registry,
+        clock: Callable[[], datetime] = datetime.now,
     ) -> None:
         self._blueprint = blueprint
         self._defaults = defaults
         self._registry = registry
-        self._clock = datetime.now
         data = blueprint.checkpoint.tokenizer()
         self._template = ChatTemplate(
-            blueprint.checkpoint.chat_templates, data.special_tokens, self._now
+            blueprint.checkpoint.chat_templates, data.special_tokens, clock
         )
-        self._observers = self._registry.observers()
+        self._observers = list(registry.observers())
         self._worker = Worker(f"phyla {blueprint.checkpoint.name}")
         self._open: weakref.WeakSet[Channel] = weakref.WeakSet()
         # Runs when the engine is closed or dropped, and before the interpreter ends.
         self._shut_down = weakref.finalize(self, _shut_down, self._worker, self._open)
-        context = max_context or blueprint.config.context_length or _UNKNOWN_CONTEXT
+        self._context = max_context or blueprint.config.context_length or _UNKNOWN_CONTEXT
+        self._loaded: Runtime | None = None
         try:
-            self._runtime = self._worker.submit(lambda: _prepare(blueprint, context)).result()
+            context = self._context
+            self._loaded = self._worker.submit(lambda: _prepare(blueprint, context)).result()
         except BaseException:
             self.close()
             raise
-
-    def _now(self) -> datetime:
-        return self._clock()
 
     # What it is.
 
@@ -144,12 +158,12 @@ class Engine:
     @property
     def context(self) -> int:
         """How many tokens a prompt and its reply may have together."""
-        return self._runtime.context
+        return self._context
 
     @property
     def eos(self) -> frozenset[int]:
         """The ids that end a turn."""
-        return self._runtime.eos
+        return self._blueprint.eos
 
     # What it does.
 
@@ -177,7 +191,9 @@ class Engine:
                 the way that is asked for.
         """
         dialect = self._blueprint.dialect
-        offered = read_tools(tools) if tool_choice != "none" else ()
+        offered = read_tools(tools)
+        if tool_choice == "none":
+            offered = ()
         opening = call_opening(dialect, offered, tool_choice)
         setting = dialect.thinking_setting(thinking)
         text = self._template.render(
@@ -220,7 +236,9 @@ class Engine:
             ContextOverflowError: the prompt leaves no room for a reply.
             PhylaError: as `encode` and `phyla.load` raise them for messages and options.
         """
-        if not isinstance(messages, Prompt):
+        if isinstance(messages, Prompt):
+            _refuse_twice(tools=tools, tool_choice=tool_choice, thinking=thinking)
+        else:
             messages = self.encode(
                 messages, tools=tools, tool_choice=tool_choice, thinking=thinking
             )
@@ -245,16 +263,27 @@ class Engine:
         prompt = ids if isinstance(ids, Prompt) else read_ids(ids, self._runtime.vocab_size)
         return self._start(prompt, options).result()
 
-    def trace(self, ids: Sequence[int] | Prompt) -> Trace:
-        """The logits of every position and each layer's hidden states, for a prompt run whole."""
+    def trace(self, ids: Sequence[int] | Prompt, *, extent: int | None = None) -> Trace:
+        """The logits of every position and each layer's hidden states, for a prompt run whole.
+
+        `extent` is how many tokens the sequence may reach, the prompt's own number when absent; a
+        model with LongRoPE chooses its factors by it, in a reply by the prompt and `max_tokens`.
+        """
         prompt = read_ids(ids, self._runtime.vocab_size)
         self._check_room(prompt, least=0)
         runtime = self._runtime
-        return self._worker.submit(lambda: trace(runtime, prompt)).result()
+        return self._worker.submit(lambda: trace(runtime, prompt, extent)).result()
 
     def close(self) -> None:
-        """Cancel what is running, end the engine's thread, and refuse what comes after."""
+        """Cancel what is running, end the engine's thread, and free the model."""
         self._shut_down()
+        self._loaded = None
+
+    @property
+    def _runtime(self) -> Runtime:
+        if self._loaded is None:
+            raise BusyError("The engine is closed.", hint="Load the model again.")
+        return self._loaded
 
     def __enter__(self) -> Self:
         return self
@@ -278,7 +307,7 @@ class Engine:
         request = Request(
             prompt=prompt,
             options=wanted,
-            processors=self._registry.logits_processors(read_options(options)),
+            processors=self._registry.logits_processors(read_options(options).over(self._defaults)),
             submitted=time.perf_counter(),
         )
         channel = Channel()
@@ -288,20 +317,44 @@ class Engine:
         def job() -> None:
             try:
                 reply = run(runtime, request, channel.put, channel.cancelled.is_set)
-                for observer in observers:
-                    observer.finished(reply)
             except BaseException as error:  # noqa: BLE001 (the reader of the stream gets it)
                 channel.close(error)
             else:
                 channel.close()
+                _tell(observers, reply)
 
         self._worker.submit(job)
-        return Stream(channel)
+        return Stream(channel, self)
 
     def _check_room(self, prompt: Prompt, *, least: int) -> None:
         limit = self._runtime.context - least
         if len(prompt.ids) > limit:
             raise ContextOverflowError(limit=limit, excess=len(prompt.ids) - limit)
+
+
+def _refuse_twice(
+    *, tools: Sequence[ToolLike] | None, tool_choice: str, thinking: ThinkingLike
+) -> None:
+    """What a prompt was encoded with cannot be said again with other values."""
+    given = {"tools": tools, "tool_choice": tool_choice, "thinking": thinking}
+    for field, value in given.items():
+        if value not in (None, "auto"):
+            raise RequestError(
+                f"{field} was settled when the prompt was encoded.",
+                field=field,
+                found=value,
+                hint="Pass it to `encode`.",
+            )
+
+
+def _tell(observers: list[Observer], reply: Reply) -> None:
+    """Tell observers of a reply; one that fails is not asked again, since no reply needs it."""
+    for observer in list(observers):
+        try:
+            observer.finished(reply)
+        except Exception:  # noqa: BLE001 (whatever an observer may raise)
+            observers.remove(observer)
+            _LOG.exception("An observer (%s) failed and is set aside.", type(observer).__name__)
 
 
 def _shut_down(worker: Worker, channels: weakref.WeakSet[Channel]) -> None:

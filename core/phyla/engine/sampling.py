@@ -26,7 +26,7 @@ import mlx.core as mx
 
 from phyla.backend import on_cpu
 from phyla.engine.penalties import Penalties, has_penalties
-from phyla.errors import PluginError
+from phyla.errors import PhylaError, PluginError
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -181,13 +181,7 @@ class Sampler:
             self._known.extend(cast("int", token.item()) for token in self._unread)
             self._unread.clear()
             for process in self._processors:
-                logits = process(tuple(self._known), logits)
-                if logits.shape != (self._size,):
-                    raise PluginError(
-                        f"A logits processor ({type(process).__name__}) returned logits of shape "
-                        f"{logits.shape}, not {(self._size,)}.",
-                        hint="Report it to the plugin's authors.",
-                    )
+                logits = self._processed(process, logits)
             logits = logits.astype(mx.float32)
         if self._bias is not None:
             ids, values = self._bias
@@ -196,6 +190,26 @@ class Sampler:
             nothing = mx.full(self._suppressed.shape, -math.inf)
             logits = mx.put_along_axis(logits, self._suppressed, nothing, axis=0)
         return logits if self._penalties is None else self._penalties.apply(logits)
+
+    def _processed(self, process: LogitsProcessor, logits: mx.array) -> mx.array:
+        name = getattr(process, "__qualname__", type(process).__name__)
+        try:
+            changed: object = process(tuple(self._known), logits)
+        except PhylaError:
+            raise
+        except Exception as error:
+            raise PluginError(
+                f"A logits processor ({name}) failed: {type(error).__name__}: {error}.",
+                hint="Report it to the plugin's authors.",
+            ) from error
+        if not isinstance(changed, mx.array) or changed.shape != (self._size,):
+            found = changed.shape if isinstance(changed, mx.array) else type(changed).__name__
+            raise PluginError(
+                f"A logits processor ({name}) returned {found}, not an array of shape "
+                f"{(self._size,)}.",
+                hint="Report it to the plugin's authors.",
+            )
+        return changed
 
     def _choose(self, logits: mx.array) -> mx.array:
         options = self._options

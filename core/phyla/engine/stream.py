@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import threading
 from collections import deque
 from typing import TYPE_CHECKING
@@ -23,14 +24,20 @@ class Channel:
     def __init__(self) -> None:
         self._events: deque[Event] = deque()
         self._ready = threading.Condition()
-        self._wake: Callable[[], object] | None = None
+        self._wakers: set[Callable[[], object]] = set()
         self._closed = False
+        self._unread = False
         self._error: BaseException | None = None
+        self.reply: Reply | None = None
         self.cancelled = threading.Event()
 
     def put(self, event: Event) -> None:
         """Add an event."""
         with self._ready:
+            if isinstance(event, Finished):
+                self.reply = event.reply
+            elif self._unread:
+                return
             self._events.append(event)
             self._notify()
 
@@ -39,6 +46,13 @@ class Channel:
         with self._ready:
             self._closed, self._error = True, error
             self._notify()
+
+    def discard(self) -> None:
+        """The reader wants nothing more but the end."""
+        with self._ready:
+            self._unread = True
+            ended = [event for event in self._events if isinstance(event, Finished)]
+            self._events = deque(ended)
 
     def take(self) -> Event | None:
         """The next event, waiting for it; None at the end."""
@@ -51,13 +65,23 @@ class Channel:
         """The next event, without blocking the event loop; None at the end."""
         loop = asyncio.get_running_loop()
         arrived = asyncio.Event()
-        while True:
-            arrived.clear()
+
+        def wake() -> None:
+            # The loop may have ended, and its reader with it, while the reply was made.
+            with contextlib.suppress(RuntimeError):
+                loop.call_soon_threadsafe(arrived.set)
+
+        try:
+            while True:
+                arrived.clear()
+                with self._ready:
+                    if self._events or self._closed:
+                        return self._pop()
+                    self._wakers.add(wake)
+                await arrived.wait()
+        finally:
             with self._ready:
-                if self._events or self._closed:
-                    return self._pop()
-                self._wake = lambda: loop.call_soon_threadsafe(arrived.set)
-            await arrived.wait()
+                self._wakers.discard(wake)
 
     def _pop(self) -> Event | None:
         if self._events:
@@ -68,8 +92,8 @@ class Channel:
 
     def _notify(self) -> None:
         self._ready.notify_all()
-        if self._wake is not None:
-            wake, self._wake = self._wake, None
+        wakers, self._wakers = self._wakers, set()
+        for wake in wakers:
             wake()
 
 
@@ -77,33 +101,34 @@ class Stream:
     """A reply in the making.
 
     Iterate it (`for` or `async for`) for its events; the last one is `Finished`. `result()` waits
-    for the end. Leaving a `with` block, closing the handle or dropping it cancels what is left.
+    for the end. Leaving a `with` or `async with` block, closing the handle or dropping it cancels
+    what is left.
+
+    Args:
+        channel: where the events come from.
+        owner: what makes them; kept alive for as long as the handle is.
     """
 
-    def __init__(self, channel: Channel) -> None:
+    def __init__(self, channel: Channel, owner: object = None) -> None:
         self._channel = channel
-        self._reply: Reply | None = None
-        self._reading = threading.Lock()
+        self._owner = owner
 
     def __iter__(self) -> Iterator[Event]:
         return self
 
     def __next__(self) -> Event:
-        with self._reading:
-            event = self._channel.take()
-        return self._seen(event, StopIteration)
+        event = self._channel.take()
+        if event is None:
+            raise StopIteration
+        return event
 
     def __aiter__(self) -> AsyncIterator[Event]:
         return self
 
     async def __anext__(self) -> Event:
-        return self._seen(await self._channel.take_async(), StopAsyncIteration)
-
-    def _seen(self, event: Event | None, end: type[Exception]) -> Event:
+        event = await self._channel.take_async()
         if event is None:
-            raise end
-        if isinstance(event, Finished):
-            self._reply = event.reply
+            raise StopAsyncIteration
         return event
 
     def cancel(self) -> None:
@@ -119,18 +144,31 @@ class Stream:
         """
         for _ in self:
             pass
-        if self._reply is None:
+        reply = self._channel.reply
+        if reply is None:
             raise CancelledError("The stream ended without a reply.")
-        return self._reply
+        return reply
 
     def close(self) -> None:
-        """Cancel what is left."""
+        """Cancel what is left; of the events that were not read only `Finished` will come."""
+        self._channel.discard()
         self.cancel()
 
     def __enter__(self) -> Self:
         return self
 
     def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
         self,
         kind: type[BaseException] | None,
         error: BaseException | None,

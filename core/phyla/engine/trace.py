@@ -44,10 +44,12 @@ class Trace:
     layers: tuple[LayerTrace, ...]
 
 
-def trace(runtime: Runtime, prompt: Prompt) -> Trace:
+def trace(runtime: Runtime, prompt: Prompt, extent: int | None = None) -> Trace:
     """Run a prompt in one go, with nothing cached before, and keep everything."""
     count = len(prompt.ids)
-    cursor = Cursor(runtime.model, dtype=runtime.dtype, extent=count, reserve=count)
+    cursor = Cursor(
+        runtime.model, dtype=runtime.dtype, extent=max(count, extent or 0), reserve=count
+    )
     layers: list[LayerTrace] = []
 
     def tap(layer: int, hidden: mx.array) -> None:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, cast
 import pytest
 from typer.testing import CliRunner
 
-from phyla.cli import make_app
+from phyla.cli.app import make_app
 from phyla.cli.shell import ModelChoice, Shell
 from phyla.errors import CancelledError
 from phyla.events import (

@@ -11,7 +11,7 @@ import pytest
 from typer.testing import CliRunner
 
 from phyla.benchmark import Sample, random_ids
-from phyla.cli import make_app
+from phyla.cli.app import make_app
 from phyla.cli.shell import Shell, open_engine
 from phyla.events import Reply
 from phyla.hooks import hookimpl
