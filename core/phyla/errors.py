@@ -160,19 +160,26 @@ class ContextOverflowError(RequestError):
     Attributes:
         limit: how many tokens the context holds.
         excess: how many tokens too many there are.
+        configured: how many tokens the model was made for, where that is known.
     """
 
-    def __init__(self, *, limit: int, excess: int) -> None:
-        self.limit, self.excess = limit, excess
+    def __init__(self, *, limit: int, excess: int, configured: int | None = None) -> None:
+        self.limit, self.excess, self.configured = limit, excess, configured
+        if configured is None:
+            hint = "Shorten the prompt; max_context can be raised up to the model's own limit."
+        elif configured >= limit + excess:
+            hint = f"Shorten the prompt, or load the model with max_context={configured}."
+        else:
+            hint = "Shorten the prompt."
         super().__init__(
             f"The prompt has {limit + excess} tokens, {excess} more than the {limit} it may have.",
             field="messages",
-            hint="Shorten the prompt, or load the model with a larger max_context.",
+            hint=hint,
         )
 
 
 class BusyError(PhylaError):
-    """The object is already working for somebody else."""
+    """The object is already working for somebody else, or it is closed."""
 
     fault: ClassVar[Fault] = "request"
 

@@ -7,11 +7,22 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping, Sequence
-from typing import Annotated, Any, Literal, TypeAlias
+from typing import Annotated, Any, Literal, TypeAlias, cast
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
+from pydantic import (
+    BaseModel,
+    ConfigDict,
+    Discriminator,
+    Field,
+    Tag,
+    ValidationError,
+    field_validator,
+    model_validator,
+)
+from pydantic_core import PydanticCustomError
 
-from phyla.errors import EmptyInputError, RequestError
+from phyla.errors import EmptyInputError, RequestError, UnsupportedModalityError
+from phyla.validation import complaint, place, shown
 
 Role = Literal["system", "developer", "user", "assistant", "tool"]
 
@@ -60,8 +71,8 @@ class ToolCall(_Block):
         if isinstance(value, str):
             try:
                 return json.loads(value)
-            except ValueError:
-                raise ValueError(f"arguments should be a JSON object, found {value!r}") from None
+            except (ValueError, RecursionError):
+                raise ValueError("it is no JSON object that can be read") from None
         return value
 
 
@@ -77,6 +88,32 @@ class ToolResult(_Block):
 Block: TypeAlias = Annotated[Text | Reasoning | ToolCall | ToolResult, Field(discriminator="type")]
 
 
+def _kind_of_content(value: object) -> str | None:
+    if isinstance(value, str):
+        return "text"
+    return "blocks" if isinstance(value, list | tuple) else None
+
+
+# Told apart by hand, so that an error is about what the caller meant.
+Content: TypeAlias = Annotated[
+    Annotated[str, Tag("text")] | Annotated[tuple[Block, ...], Tag("blocks")],
+    Discriminator(
+        _kind_of_content,
+        custom_error_type="content",
+        custom_error_message="Input should be text or a list of blocks",
+    ),
+]
+
+# What replies in the OpenAI format carry beside their content and is nothing to a model, as long as
+# it has the value that stands here; `...` is any.
+_IDLE: Mapping[str, object] = {
+    "refusal": ...,
+    "annotations": ...,
+    "audio": None,
+    "function_call": None,
+}
+
+
 class Message(BaseModel):
     """One turn of a conversation.
 
@@ -87,7 +124,7 @@ class Message(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid")
 
     role: Role
-    content: str | tuple[Block, ...] = ""
+    content: Content = ""
     name: str | None = None
 
     @model_validator(mode="before")
@@ -95,26 +132,32 @@ class Message(BaseModel):
     def _read_openai_spellings(cls, data: object) -> object:
         if not isinstance(data, Mapping):
             return data
-        fields = dict(data)
+        fields = dict(cast("Mapping[str, Any]", data))
+        for key, idle in _IDLE.items():
+            if key in fields and (idle is ... or fields[key] is idle):
+                del fields[key]
         content = fields.pop("content", None)
-        calls = fields.pop("tool_calls", None) or []
-        reasoning = fields.pop("reasoning_content", None) or fields.pop("reasoning", None)
-        call_id = fields.pop("tool_call_id", None)
-        fields.pop("refusal", None)
-        if fields.get("role") == "tool" and isinstance(content, str | None):
-            block = {"type": "tool_result", "text": content or "", "name": fields.get("name")}
-            return {**fields, "content": [{**block, "call_id": call_id or ""}]}
+        calls = _of(list | tuple, fields, "tool_calls", "a list")
+        thoughts = [_of(str, fields, key, "text") for key in ("reasoning_content", "reasoning")]
+        reasoning = next((thought for thought in thoughts if thought), None)
+        call_id = _of(str, fields, "tool_call_id", "text")
+        if fields.get("role") == "tool" and not calls and not reasoning:
+            return {**fields, "content": _tool_content(content, call_id, fields.get("name"))}
+        if call_id is not None:
+            raise _wrong("tool_call_id", "should stand in a message of role 'tool'", call_id)
         if not calls and not reasoning:
             return {**fields, "content": "" if content is None else content}
         blocks: list[object] = []
         if reasoning:
-            blocks.append({"type": "reasoning", "text": reasoning})
+            blocks.append(Reasoning(text=reasoning))
         if isinstance(content, str):
             if content:
                 blocks.append({"type": "text", "text": content})
+        elif isinstance(content, list | tuple):
+            blocks.extend(cast("Sequence[object]", content))
         elif content is not None:
-            blocks.extend(content)
-        blocks.extend(_flat_call(call) for call in calls)
+            raise _wrong("content", "should be text or a list of blocks", content)
+        blocks.extend(_read_call(call, f"tool_calls[{i}]") for i, call in enumerate(calls or ()))
         return {**fields, "content": blocks}
 
     @property
@@ -130,19 +173,72 @@ class Message(BaseModel):
         return "".join(block.text for block in self.blocks if isinstance(block, Text))
 
 
-def _flat_call(call: object) -> object:
-    """An OpenAI call `{id, type: function, function: {name, arguments}}` as a ToolCall's fields."""
-    if not isinstance(call, Mapping) or "function" not in call:
-        return call
-    function = call["function"]
-    if not isinstance(function, Mapping):
-        return call
-    return {
-        "type": "tool_call",
-        "id": call.get("id") or "",
-        "name": function.get("name"),
-        "arguments": function.get("arguments"),
-    }
+def _wrong(field: str, complaint: str, found: object) -> PydanticCustomError:
+    """An error about a field of the OpenAI format, which is none of the model's own."""
+    context = {"field": field, "complaint": complaint, "found": found}
+    return PydanticCustomError("openai", "{field} {complaint}", context)
+
+
+def _of(kind: Any, fields: dict[str, Any], key: str, expected: str) -> Any:
+    """Take a key out of a message; None when it is absent."""
+    value = fields.pop(key, None)
+    if value is not None and not isinstance(value, kind):
+        raise _wrong(key, f"should be {expected}", value)
+    return value
+
+
+def _inner(error: ValidationError, where: str) -> PydanticCustomError:
+    """An error in a part of a message, which is somewhere else in the caller's own."""
+    first = error.errors()[0]
+    field = place(where, first["loc"])
+    return _wrong(field, complaint(first).rpartition("; found ")[0] or "is missing", first["input"])
+
+
+def _tool_content(content: object, call_id: str | None, name: object) -> object:
+    """A tool's answer as one block: from text, or from a list of texts."""
+    if content is None or isinstance(content, str):
+        text = content or ""
+    elif isinstance(content, list | tuple):
+        parts = cast("Sequence[object]", content)
+        if any(_type(part) == "tool_result" for part in parts):
+            if call_id is not None:
+                complaint = "should be the `call_id` of the tool_result in the content"
+                raise _wrong("tool_call_id", complaint, call_id)
+            return parts
+        text = "".join(_read_text(part, f"content[{i}]") for i, part in enumerate(parts))
+    else:
+        return content
+    named = name if isinstance(name, str) else None
+    return (ToolResult(text=text, name=named, call_id=call_id or ""),)
+
+
+def _type(part: object) -> object:
+    if isinstance(part, Mapping):
+        return cast("Mapping[str, object]", part).get("type")
+    return part.type if isinstance(part, Text | Reasoning | ToolCall | ToolResult) else None
+
+
+def _read_text(part: object, where: str) -> str:
+    try:
+        return Text.model_validate(part).text
+    except ValidationError as error:
+        raise _inner(error, where) from None
+
+
+def _read_call(call: object, where: str) -> ToolCall:
+    """A call, plain or as OpenAI's `{id, type: function, function: {name, arguments}}`."""
+    if isinstance(call, Mapping) and "function" in call:
+        outer = cast("Mapping[str, Any]", call)
+        function = outer["function"]
+        if not isinstance(function, Mapping):
+            raise _wrong(f"{where}.function", "should be a mapping", function)
+        inner = cast("Mapping[str, Any]", function)
+        call = {key: inner[key] for key in ("name", "arguments") if key in inner}
+        call["id"] = outer.get("id") or ""
+    try:
+        return ToolCall.model_validate(call)
+    except ValidationError as error:
+        raise _inner(error, where) from None
 
 
 class Tool(BaseModel):
@@ -157,16 +253,32 @@ class Tool(BaseModel):
     @model_validator(mode="before")
     @classmethod
     def _read_openai_spelling(cls, data: object) -> object:
-        if isinstance(data, Mapping) and isinstance(data.get("function"), Mapping):
-            function = dict(data["function"])
-            function.pop("strict", None)
-            return function
-        return data
+        if not isinstance(data, Mapping):
+            return data
+        fields = dict(cast("Mapping[str, Any]", data))
+        function = fields.get("function")
+        if isinstance(function, Mapping):
+            fields = dict(cast("Mapping[str, Any]", function))
+            fields.pop("strict", None)
+        for key in ("description", "parameters"):
+            if key in fields and fields[key] is None:
+                del fields[key]
+        return fields
 
 
 MessageLike: TypeAlias = Message | Mapping[str, Any]
 MessagesLike: TypeAlias = str | MessageLike | Sequence[MessageLike]
 ToolLike: TypeAlias = Tool | Mapping[str, Any] | Callable[..., Any]
+
+# Words that `tool_choice` understands otherwise.
+_CHOICES = ("auto", "none", "required")
+
+_MEDIA = {
+    "image": "image", "image_url": "image", "input_image": "image",
+    "audio": "audio", "audio_url": "audio", "input_audio": "audio",
+    "video": "video", "video_url": "video", "input_video": "video",
+}  # fmt: skip
+_MEDIA_NAMES = {"image": "images", "audio": "audio", "video": "videos"}
 
 
 def read_messages(messages: MessagesLike) -> tuple[Message, ...]:
@@ -174,16 +286,26 @@ def read_messages(messages: MessagesLike) -> tuple[Message, ...]:
 
     Raises:
         EmptyInputError: there is no message.
+        UnsupportedModalityError: a message holds an image, audio or video item.
         RequestError: a message is malformed; the text names its index and field.
     """
     if isinstance(messages, str):
         messages = [{"role": "user", "content": messages}]
     elif isinstance(messages, Message | Mapping):
         messages = [messages]
+    elif messages is not None and not _is_list(messages):
+        raise RequestError(
+            f"messages should be text or a list of messages; found {shown(messages)}.",
+            field="messages",
+            expected="text or a list of messages",
+            found=messages,
+        )
     if not messages:
         raise EmptyInputError(
             "The conversation is empty.", field="messages", hint="Pass a message."
         )
+    for i, item in enumerate(messages):
+        _refuse_media(item, f"messages[{i}]")
     return tuple(_read(Message, item, f"messages[{i}]") for i, item in enumerate(messages))
 
 
@@ -193,9 +315,59 @@ def read_tools(tools: Sequence[ToolLike] | None) -> tuple[Tool, ...]:
     A function is described by its type hints and its docstring.
 
     Raises:
-        RequestError: a tool is malformed; the text names its index and field.
+        RequestError: a tool is malformed, or its name is taken; the text names index and field.
     """
-    return tuple(_read_tool(item, f"tools[{i}]") for i, item in enumerate(tools or ()))
+    if tools is None:
+        return ()
+    if not _is_list(tools):
+        name = getattr(tools, "__name__", None) if callable(tools) else None
+        raise RequestError(
+            f"tools should be a list; found {shown(tools)}.",
+            field="tools",
+            expected="a list of tools",
+            found=tools,
+            hint=f"Write tools=[{name or '...'}].",
+        )
+    read = tuple(_read_tool(item, f"tools[{i}]") for i, item in enumerate(tools))
+    first: dict[str, int] = {}
+    for i, tool in enumerate(read):
+        if tool.name in _CHOICES:
+            why = "which `tool_choice` understands otherwise"
+        elif tool.name in first:
+            why = f"as tools[{first[tool.name]}] is already"
+        else:
+            first[tool.name] = i
+            continue
+        raise RequestError(
+            f"tools[{i}] is named {tool.name!r}, {why}.",
+            field=f"tools[{i}].name",
+            found=tool.name,
+            hint="Give it another name.",
+        )
+    return read
+
+
+def _is_list(value: object) -> bool:
+    return isinstance(value, Sequence) and not isinstance(value, str | bytes | bytearray)
+
+
+def _refuse_media(message: object, where: str) -> None:
+    if not isinstance(message, Mapping):
+        return
+    content = cast("Mapping[str, object]", message).get("content")
+    if not isinstance(content, list | tuple):
+        return
+    for i, part in enumerate(cast("Sequence[object]", content)):
+        kind = _type(part)
+        modality = _MEDIA.get(kind) if isinstance(kind, str) else None
+        if modality is not None:
+            raise UnsupportedModalityError(
+                f"{where}.content[{i}]: Phyla does not read {_MEDIA_NAMES[modality]} yet.",
+                modality=modality,
+                # Counted among the request's items of media, and the first is refused.
+                index=0,
+                hint="Leave it out, or describe it in words.",
+            )
 
 
 def _read_tool(item: ToolLike, where: str) -> Tool:
@@ -213,8 +385,22 @@ def _read(kind: type[Any], item: object, where: str) -> Any:
         return kind.model_validate(item)
     except ValidationError as error:
         first = error.errors()[0]
-        path = ".".join(str(part) for part in first["loc"])
-        field = f"{where}.{path}" if path else where
-        raise RequestError(
-            f"{field}: {first['msg']}; found {first['input']!r}.", field=field, found=first["input"]
-        ) from None
+        if first["type"] == "openai":
+            context = first.get("ctx", {})
+            field, found = f"{where}.{context['field']}", context["found"]
+            text = f"{field} {context['complaint']}; found {shown(found)}."
+        else:
+            field, found = place(where, _own_path(first["loc"])), first["input"]
+            text = f"{field} {complaint(first)}"
+            if first["type"].startswith("union_tag"):
+                field = f"{field}.type"
+                found = _type(found)
+                text = f"{field} should be a kind of block; found {shown(found)}."
+        raise RequestError(text, field=field, found=found) from None
+
+
+def _own_path(parts: tuple[int | str, ...]) -> tuple[int | str, ...]:
+    """Pydantic's path without the names of the alternatives that it took on its way."""
+    if parts[:2] not in (("content", "text"), ("content", "blocks")):
+        return parts
+    return (parts[0], *parts[2:3], *parts[4:])

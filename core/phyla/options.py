@@ -7,11 +7,13 @@ A field left at None is resolved in this order: the request, the caller's defaul
 from __future__ import annotations
 
 from collections.abc import Mapping
+from difflib import get_close_matches
 from typing import Annotated, Any
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
 
 from phyla.errors import RequestError
+from phyla.validation import complaint, place, shown
 
 
 class Options(BaseModel):
@@ -91,13 +93,35 @@ def read_options(options: OptionsLike) -> Options:
     """
     if isinstance(options, Options):
         return options
+    if options is None:
+        return Options()
+    if not isinstance(options, Mapping):
+        raise RequestError(
+            f"options should be a mapping or phyla.Options; found {shown(options)}.",
+            field="options",
+            expected="a mapping or phyla.Options",
+            found=options,
+        )
+    for name in options:
+        if name not in Options.model_fields:
+            raise _unknown(name, options[name])
     try:
-        return Options.model_validate(dict(options or {}))
+        return Options.model_validate(dict(options))
     except ValidationError as error:
         first = error.errors()[0]
-        field = ".".join(str(part) for part in first["loc"])
+        field = place("", first["loc"])
         raise RequestError(
-            f"option {field!r}: {first['msg']}; found {first['input']!r}.",
-            field=field,
-            found=first["input"],
+            f"option {field!r} {complaint(first)}", field=field, found=first["input"]
         ) from None
+
+
+def _unknown(name: object, value: object) -> RequestError:
+    close = get_close_matches(name, Options.model_fields, n=1) if isinstance(name, str) else []
+    guess = f"; did you mean {close[0]!r}?" if close else "."
+    return RequestError(
+        f"unknown option {shown(name)}{guess}",
+        field=str(name),
+        expected=tuple(Options.model_fields),
+        found=value,
+        hint=None if close else f"The options are: {', '.join(Options.model_fields)}.",
+    )

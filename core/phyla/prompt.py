@@ -7,9 +7,10 @@ from operator import index
 from typing import TYPE_CHECKING
 
 from phyla.errors import EmptyInputError, RequestError
+from phyla.validation import shown
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterable, Sequence
 
     from phyla.messages import Tool
 
@@ -26,6 +27,9 @@ class Prompt:
         tools: what the model may call; with None, calls are not looked for in the reply.
         seed: the opening of a call that the prompt ends with, so that the reply must be one; it
             is read as the reply's beginning.
+
+    Raises:
+        RequestError: an id is no integer.
     """
 
     ids: tuple[int, ...]
@@ -33,6 +37,35 @@ class Prompt:
     opens_reasoning: bool = False
     tools: tuple[Tool, ...] | None = None
     seed: str = ""
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "ids", _integers(self.ids))
+
+
+def _integers(ids: Iterable[object]) -> tuple[int, ...]:
+    """Python's own integers from whatever integers a caller has, such as numpy's."""
+    try:
+        listed = list(ids)
+    except TypeError:
+        raise _no_integers("ids", ids) from None
+    read: list[int] = []
+    for place, token in enumerate(listed):
+        try:
+            if isinstance(token, bool):
+                raise TypeError
+            read.append(index(token))  # pyright: ignore[reportArgumentType]
+        except TypeError:
+            raise _no_integers(f"ids[{place}]", token) from None
+    return tuple(read)
+
+
+def _no_integers(field: str, found: object) -> RequestError:
+    return RequestError(
+        f"Token ids should be integers; {field} is {shown(found)}.",
+        field=field,
+        expected="integers",
+        found=found,
+    )
 
 
 def read_ids(ids: Sequence[int] | Prompt, vocab_size: int) -> Prompt:
@@ -42,15 +75,7 @@ def read_ids(ids: Sequence[int] | Prompt, vocab_size: int) -> Prompt:
         EmptyInputError: there are none.
         RequestError: one is no integer, or outside the vocabulary.
     """
-    if isinstance(ids, Prompt):
-        prompt = ids
-    else:
-        try:
-            prompt = Prompt(ids=tuple(index(token) for token in ids))
-        except TypeError:
-            raise RequestError(
-                "Token ids should be integers.", field="ids", expected="integers", found=ids
-            ) from None
+    prompt = ids if isinstance(ids, Prompt) else Prompt(ids=_integers(ids))
     if not prompt.ids:
         raise EmptyInputError("The prompt is empty.", field="ids", hint="Pass at least one token.")
     for place, token in enumerate(prompt.ids):

@@ -59,6 +59,20 @@ def test_a_context_overflow_counts():
     assert "11 tokens, 3 more than the 8" in str(error)
 
 
+@pytest.mark.parametrize(
+    ("configured", "hint"),
+    [
+        (None, "Shorten the prompt; max_context can be raised up to the model's own limit."),
+        (8, "Shorten the prompt."),
+        (10, "Shorten the prompt."),
+        (64, "Shorten the prompt, or load the model with max_context=64."),
+    ],
+)
+def test_a_context_overflow_speaks_of_max_context_only_where_it_helps(configured, hint):
+    error = errors.ContextOverflowError(limit=8, excess=3, configured=configured)
+    assert (error.hint, error.configured) == (hint, configured)
+
+
 def test_a_template_error_points_at_the_message():
     error = errors.TemplateError("Refused.", index=2, role="tool", reason="no tools")
     assert (error.field, error.index, error.role, error.reason) == (

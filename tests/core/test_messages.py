@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from phyla.errors import EmptyInputError, RequestError
+from phyla.errors import EmptyInputError, RequestError, UnsupportedModalityError
 from phyla.messages import (
     Message,
     Reasoning,
@@ -136,7 +136,7 @@ def test_blocks_survive_being_sent_and_read(blocks):
         ({"role": "user", "content": [{"type": "smell"}]}, "messages[1].content"),
         (
             {"role": "assistant", "tool_calls": [{"function": {"name": "f", "arguments": "{"}}]},
-            "messages[1].content",
+            "messages[1].tool_calls[0].arguments",
         ),
         ("hi", "messages[1]"),
         (7, "messages[1]"),
@@ -186,3 +186,148 @@ def test_messages_do_not_change():
     message = Message(role="user", content="hi")
     with pytest.raises(ValueError, match="frozen"):
         message.content = "ho"
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        "42",
+        [{"type": "text", "text": "42"}],
+        ({"type": "text", "text": "4"}, Text(text="2")),
+        [{"text": "42"}],
+    ],
+)
+def test_a_tools_answer_keeps_its_call_id_however_it_is_written(content):
+    (message,) = read_messages({"role": "tool", "tool_call_id": "c1", "content": content})
+    assert message.blocks == (ToolResult(call_id="c1", text="42"),)
+
+
+@pytest.mark.parametrize("content", [None, "", []])
+def test_a_tool_may_answer_nothing(content):
+    (message,) = read_messages({"role": "tool", "tool_call_id": "c1", "content": content})
+    assert message.blocks == (ToolResult(call_id="c1"),)
+
+
+def test_a_tools_answer_in_blocks_stays_as_it_is():
+    block = {"type": "tool_result", "call_id": "c1", "text": "42"}
+    (message,) = read_messages({"role": "tool", "content": [block]})
+    assert message.blocks == (ToolResult(call_id="c1", text="42"),)
+    with pytest.raises(RequestError, match="call_id"):
+        read_messages({"role": "tool", "tool_call_id": "c2", "content": [block]})
+
+
+def call(arguments: object) -> dict[str, object]:
+    return {
+        "role": "assistant",
+        "tool_calls": [{"function": {"name": "f", "arguments": arguments}}],
+    }
+
+
+@pytest.mark.parametrize(
+    ("message", "field"),
+    [
+        ({"role": "assistant", "tool_calls": 5}, "tool_calls"),
+        ({"role": "assistant", "tool_calls": "f"}, "tool_calls"),
+        ({"role": "assistant", "tool_calls": [5]}, "tool_calls[0]"),
+        ({"role": "assistant", "tool_calls": [{"function": 5}]}, "tool_calls[0].function"),
+        ({"role": "assistant", "tool_calls": [{"function": {}}]}, "tool_calls[0].name"),
+        ({"role": "assistant", "tool_calls": [{"id": 5, "function": {"name": "f"}}]},
+         "tool_calls[0].id"),
+        (call("[" * 100_000), "tool_calls[0].arguments"),
+        (call("[1]"), "tool_calls[0].arguments"),
+        ({"role": "assistant", "reasoning": "r", "content": 5}, "content"),
+        ({"role": "assistant", "reasoning_content": 5, "content": "x"}, "reasoning_content"),
+        ({"role": "tool", "tool_call_id": 5, "content": "x"}, "tool_call_id"),
+        ({"role": "tool", "tool_call_id": "c", "content": 5}, "content"),
+        ({"role": "tool", "tool_call_id": "c", "content": [5]}, "content[0]"),
+        ({"role": "tool", "tool_call_id": "c", "content": [{"type": "text", "text": 5}]},
+         "content[0].text"),
+        ({"role": "tool", "content": "x", "name": 5}, "name"),
+        ({"role": "user", "tool_call_id": "c", "content": "x"}, "tool_call_id"),
+        ({"role": "user", "content": 5}, "content"),
+        ({"role": "user", "content": {"type": "text", "text": "x"}}, "content"),
+        ({"role": "user", "content": ["x"]}, "content[0]"),
+        ({"role": "user", "content": [{"type": "text", "text": "x"}, {"type": "smell"}]},
+         "content[1].type"),
+        ({"role": "user", "content": [{"text": "x"}]}, "content[0].type"),
+        ({"role": "user", "content": [{"type": "text", "text": 5}]}, "content[0].text"),
+        ({"role": "user", "content": [{"type": "text", "text": "x", "a": 1}]}, "content[0].a"),
+        ({"role": "assistant", "content": "", "audio": {"id": "a"}}, "audio"),
+        ({"role": "assistant", "function_call": {"name": "f"}}, "function_call"),
+        ({"role": ["user"], "content": "x"}, "role"),
+    ],
+)  # fmt: skip
+def test_a_wrong_type_is_named_by_the_field_that_the_caller_wrote(message, field):
+    with pytest.raises(RequestError) as failure:
+        read_messages([message])
+    assert failure.value.field == f"messages[0].{field}"
+    assert str(failure.value).startswith(f"messages[0].{field} ")
+    assert len(str(failure.value)) < 500
+
+
+@pytest.mark.parametrize("wrong", [5, b"hi", 1.5, True, {"hi"}, object()])
+def test_what_is_no_conversation_is_the_requests_fault(wrong):
+    with pytest.raises(RequestError, match="messages should be") as failure:
+        read_messages(wrong)
+    assert failure.value.field == "messages"
+
+
+def test_what_an_openai_reply_carries_besides_is_left_out():
+    reply = {
+        "role": "assistant",
+        "content": "hi",
+        "refusal": None,
+        "annotations": [],
+        "audio": None,
+        "function_call": None,
+        "tool_calls": None,
+        "reasoning": "r",
+        "reasoning_content": "r",
+    }
+    assert read_messages(reply)[0].blocks == (Reasoning(text="r"), Text(text="hi"))
+
+
+@pytest.mark.parametrize(
+    ("kind", "modality"),
+    [("image_url", "image"), ("image", "image"), ("input_audio", "audio"), ("video", "video")],
+)
+@pytest.mark.parametrize("role", ["user", "tool", "assistant"])
+def test_media_is_refused_by_its_name(kind, modality, role):
+    parts = [{"type": "text", "text": "What is this?"}, {"type": kind, kind: {"url": "x"}}]
+    with pytest.raises(UnsupportedModalityError) as failure:
+        read_messages([{"role": "user", "content": "hi"}, {"role": role, "content": parts}])
+    assert (failure.value.modality, failure.value.index) == (modality, 0)
+    assert "messages[1].content[1]: Phyla does not read" in str(failure.value)
+
+
+def test_a_tool_that_is_in_no_list_is_told_how_to_write_it():
+    def add(a: int, b: int) -> int:
+        return a + b
+
+    with pytest.raises(RequestError, match=r"tools should be a list.*Write tools=\[add\]\."):
+        read_tools(add)  # pyright: ignore[reportArgumentType]
+
+
+@pytest.mark.parametrize("wrong", [5, "f", {"name": "f"}, Tool(name="f"), True])
+def test_tools_that_are_no_list_are_the_requests_fault(wrong):
+    with pytest.raises(RequestError, match="tools should be a list") as failure:
+        read_tools(wrong)
+    assert failure.value.field == "tools"
+
+
+def test_two_tools_of_one_name_are_refused():
+    with pytest.raises(RequestError, match=r"tools\[1\] is named 'f', as tools\[0\]") as failure:
+        read_tools([{"name": "f"}, {"name": "f"}])
+    assert failure.value.field == "tools[1].name"
+
+
+@pytest.mark.parametrize("name", ["auto", "none", "required"])
+def test_a_tool_may_not_be_named_like_a_choice(name):
+    with pytest.raises(RequestError, match="tool_choice"):
+        read_tools([{"name": name}])
+
+
+def test_null_in_a_tool_is_absent():
+    wrapped = {"function": {"name": "f", "description": None, "parameters": None, "strict": None}}
+    assert read_tools([wrapped]) == read_tools([{"name": "f", "description": None}])
+    assert read_tools([wrapped]) == (Tool(name="f"),)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from typing import Any
 
 import pytest
@@ -28,6 +29,7 @@ VALUES: dict[str, st.SearchStrategy[Any]] = {
     "stop": st.lists(st.text(min_size=1), max_size=3).map(tuple),
     "stop_token_ids": st.lists(st.integers(0, 100), max_size=3).map(tuple),
     "ignore_eos": st.booleans(),
+    "reasoning_budget": st.integers(0, 100),
     "logprobs": st.booleans(),
     "top_logprobs": st.integers(0, 100),
 }
@@ -113,6 +115,44 @@ def test_one_stop_text_is_a_tuple_of_one():
 def test_a_wrong_option_is_named(field, value):
     with pytest.raises(RequestError) as failure:
         read_options({field: value})
-    assert str(failure.value.field).split(".")[0] == field
-    assert repr(field)[:-1] in str(failure.value)
+    assert re.split(r"[.\[]", str(failure.value.field))[0] == field
+    assert f"'{field}" in str(failure.value)
     assert failure.value.fault == "request"
+
+
+@pytest.mark.parametrize("wrong", [5, 0, "abc", "", [], [("top_k", 1)], b"x", True])
+def test_options_that_are_no_mapping_are_the_requests_fault(wrong):
+    with pytest.raises(RequestError, match="options should be a mapping") as failure:
+        read_options(wrong)
+    assert failure.value.field == "options"
+
+
+def test_a_misspelt_option_is_told_the_one_it_resembles():
+    with pytest.raises(RequestError) as failure:
+        read_options({"temprature": 0.5})
+    assert str(failure.value) == "unknown option 'temprature'; did you mean 'temperature'?"
+    assert failure.value.field == "temprature"
+
+
+@pytest.mark.parametrize("name", ["zzz", 5])
+def test_an_option_that_resembles_none_is_told_them_all(name):
+    with pytest.raises(RequestError, match=r"unknown option .*max_tokens") as failure:
+        read_options({name: 1})
+    assert failure.value.field == str(name)
+
+
+@pytest.mark.parametrize(
+    ("options", "text"),
+    [
+        ({"suppress_tokens": 5}, "option 'suppress_tokens' should be a list; found 5."),
+        ({"max_tokens": "many"}, "option 'max_tokens' should be an integer; found 'many'."),
+        ({"ignore_eos": "perhaps"}, "option 'ignore_eos' should be true or false; found"),
+        ({"logit_bias": [1]}, "option 'logit_bias' should be a mapping; found [1]."),
+        ({"stop": [1]}, "option 'stop[0]' should be text; found 1."),
+        ({"logit_bias": {"word": 1.0}}, "option 'logit_bias.word' should be an integer; found"),
+    ],
+)
+def test_what_is_wrong_is_said_in_plain_words(options, text):
+    with pytest.raises(RequestError) as failure:
+        read_options(options)
+    assert str(failure.value).startswith(text)

@@ -100,6 +100,10 @@ def load(
         checkpoint = open_checkpoint(source, revision=revision, offline=offline)
     registry = registry or discover()
     blueprint = plan(checkpoint, registry.family_for(checkpoint, family), dtype=dtype)
+    check_token_ids(
+        resolve(defaults, Options(), {}),
+        min(blueprint.config.vocab_size, blueprint.tokenizer.vocab_size),
+    )
     return Engine(
         blueprint, defaults=defaults, max_context=max_context, registry=registry, clock=clock
     )
@@ -329,7 +333,11 @@ class Engine:
     def _check_room(self, prompt: Prompt, *, least: int) -> None:
         limit = self._runtime.context - least
         if len(prompt.ids) > limit:
-            raise ContextOverflowError(limit=limit, excess=len(prompt.ids) - limit)
+            raise ContextOverflowError(
+                limit=limit,
+                excess=len(prompt.ids) - limit,
+                configured=self._blueprint.config.context_length,
+            )
 
 
 def _refuse_twice(

@@ -12,6 +12,7 @@ from phyla.backend import on_cpu, prepare
 from phyla.engine.eos import eos_ids
 from phyla.engine.layout import arrange_for_cpu
 from phyla.engine.precision import Precision, available_memory, choose_precision
+from phyla.engine.resolve import check_generation_config
 from phyla.engine.tokenizer import Tokenizer
 from phyla.engine.weights import load_weights
 from phyla.nn import fuse
@@ -35,11 +36,20 @@ class Blueprint:
 
 
 def plan(checkpoint: Checkpoint, family: Family, *, dtype: str | None) -> Blueprint:
-    """Read the config, the tokenizer and the dialect, and choose the precision."""
+    """Read the config, the tokenizer and the dialect, and choose the precision.
+
+    Raises:
+        CheckpointError: one of the files is missing or broken, or generation_config.json recommends
+            what no request could be run with.
+        RequestError: `dtype` is no choice.
+    """
     prepare()
     config = family.config.read(checkpoint.config).settle(checkpoint)
     dialect = family.dialect(checkpoint)
     tokenizer = Tokenizer(checkpoint.tokenizer())
+    check_generation_config(
+        checkpoint.generation_config, min(config.vocab_size, tokenizer.vocab_size)
+    )
     return Blueprint(
         checkpoint=checkpoint,
         family=family,

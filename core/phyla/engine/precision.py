@@ -64,8 +64,8 @@ def choose_precision(
     """
     if requested not in (None, *_CHOICES):
         raise RequestError(
-            f"precision should be one of {', '.join(_CHOICES)}, found {requested!r}.",
-            field="precision",
+            f"dtype should be one of {', '.join(_CHOICES)}, found {requested!r}.",
+            field="dtype",
             expected=_CHOICES,
             found=requested,
         )

@@ -13,6 +13,7 @@ from pydantic import ValidationError
 
 from phyla.errors import CheckpointError, RequestError
 from phyla.options import Options
+from phyla.validation import expected
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -115,9 +116,23 @@ def checkpoint_options(generation_config: Mapping[str, Any]) -> Options:
         first = error.errors()[0]
         option = str(first["loc"][0])
         key = next(key for key, name in _KEYS.items() if name == option)
-        expected = first["msg"].removeprefix("Input should be ")
-        raise _wrong(key, expected, first["input"]) from None
+        raise _wrong(key, expected(first), first["input"]) from None
     return options.model_copy(update={"temperature": 0.0}) if sample is False else options
+
+
+def check_generation_config(generation_config: Mapping[str, Any], vocab_size: int) -> None:
+    """Refuse, when a model is loaded, recommendations that no request could be run with.
+
+    Raises:
+        CheckpointError: a key read here has a wrong type or is out of range, or `suppress_tokens`
+            names an id outside a vocabulary of `vocab_size` ids, or all of them.
+    """
+    suppressed = checkpoint_options(generation_config).suppress_tokens or ()
+    outside = next((token for token in suppressed if token >= vocab_size), None)
+    if outside is not None:
+        raise _wrong("suppress_tokens", f"ids from 0 to {vocab_size - 1}", outside)
+    if len(set(suppressed)) == vocab_size:
+        raise _wrong("suppress_tokens", f"fewer than {vocab_size} ids", len(suppressed))
 
 
 def check_token_ids(options: ResolvedOptions, vocab_size: int) -> None:
@@ -161,13 +176,13 @@ def check_token_ids(options: ResolvedOptions, vocab_size: int) -> None:
 
 
 def _token_ids(key: str, found: object) -> tuple[int, ...]:
-    expected = "a list of token ids"
+    wanted = "a list of token ids"
     if not isinstance(found, list | tuple):
-        raise _wrong(key, expected, found)
+        raise _wrong(key, wanted, found)
     ids: list[int] = []
     for token in found:
         if not isinstance(token, int) or isinstance(token, bool) or token < 0:
-            raise _wrong(key, expected, found)
+            raise _wrong(key, wanted, found)
         ids.append(token)
     return tuple(ids)
 

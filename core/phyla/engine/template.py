@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from jinja2.parser import Parser
 
 _OURS = frozenset({"messages", "tools", "add_generation_prompt"})
+_FEW = 64  # messages of which each one is tried in the search for the one that fails
 _PROBE = "7c1e4a"  # a text that no template writes by itself
 
 
@@ -272,15 +273,28 @@ def _failing_message(error: Exception, count: int, attempt: Callable[[int], str]
     """The last message of the shortest beginning of the conversation that fails in the same way.
 
     None when it is no message's doing: the template fails without any, or only when it opens the
-    assistant's turn.
+    assistant's turn. In a long conversation it is taken for granted that what fails keeps failing
+    when messages follow.
     """
-    for length in range(count + 1):
+
+    def fails(length: int) -> bool:
         try:
             attempt(length)
         except Exception as other:  # noqa: BLE001 (a template can raise whatever Python can)
-            if type(other) is type(error) and _reason(other) == _reason(error):
-                return length - 1 if length else None
-    return None
+            return type(other) is type(error) and _reason(other) == _reason(error)
+        return False
+
+    if count <= _FEW:
+        shortest = next((length for length in range(count + 1) if fails(length)), 0)
+        return shortest - 1 if shortest else None
+    if fails(0) or not fails(count):
+        return None
+    # Rendering every beginning of a long conversation would take the square of its length.
+    good, bad = 0, count
+    while bad - good > 1:
+        middle = (good + bad) // 2
+        good, bad = (good, middle) if fails(middle) else (middle, bad)
+    return bad - 1
 
 
 def _reason(error: Exception) -> str:

@@ -60,6 +60,8 @@ class Tokenizer:
             backend.add_special_tokens(missing)
             added = backend.get_added_tokens_decoder()
         self._backend = backend
+        # Not the number of tokens: some vocabularies leave numbers out.
+        self._vocab_size = max(backend.get_vocab(with_added_tokens=True).values(), default=-1) + 1
         self._special_ids = frozenset(i for i, token in added.items() if token.special)
         self._special_tokens = MappingProxyType(dict(data.special_tokens))
 
@@ -126,8 +128,11 @@ class Tokenizer:
 
     @property
     def vocab_size(self) -> int:
-        """How many tokens there are, added ones included; the model may have more rows."""
-        return self._backend.get_vocab_size(with_added_tokens=True)
+        """One more than the highest id, added tokens included; the model may have more rows.
+
+        An id below it that the vocabulary leaves out stands for no text.
+        """
+        return self._vocab_size
 
     @property
     def special_ids(self) -> frozenset[int]:

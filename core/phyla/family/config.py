@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from phyla.errors import ConfigError
+from phyla.validation import expected, place
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -26,7 +27,9 @@ class FamilyConfig(BaseModel):
         vocab_size: rows of the head; may exceed the tokenizer's vocabulary.
     """
 
-    model_config = ConfigDict(frozen=True, extra="allow", populate_by_name=True)
+    model_config = ConfigDict(
+        frozen=True, extra="allow", populate_by_name=True, allow_inf_nan=False
+    )
 
     family: ClassVar[str] = "?"
 
@@ -52,14 +55,8 @@ class FamilyConfig(BaseModel):
             return cls.model_validate(dict(raw))
         except ValidationError as error:
             first = error.errors()[0]
-            key = ".".join(str(part) for part in first["loc"]) or "config.json"
+            key = place("", first["loc"]) or "config.json"
             missing = first["type"] == "missing"
             found = None if missing else first["input"]
-            expected = "present" if missing else _expected(first["msg"])
-            raise ConfigError(cls.family, key, expected, found) from None
-
-
-def _expected(message: str) -> str:
-    for lead in ("Input should be ", "Value error, "):
-        message = message.removeprefix(lead)
-    return message[:1].lower() + message[1:]
+            wanted = "present" if missing else expected(first)
+            raise ConfigError(cls.family, key, wanted[:1].lower() + wanted[1:], found) from None

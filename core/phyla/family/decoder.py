@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, ClassVar, cast
 
-from pydantic import Field, model_validator
+from pydantic import Field, field_validator, model_validator
 
 from phyla.family.config import FamilyConfig
 from phyla.family.rope import RopeConfig, read_rope
@@ -23,11 +23,13 @@ class DecoderConfig(FamilyConfig):
         rope: the rotary keys, whichever spelling config.json uses.
         head_dim: `kv_channels`, else `hidden_size / num_attention_heads`, when the key is absent.
         num_key_value_heads: `num_attention_heads` when the key is absent.
+        hidden_act: what stands between the two projections of an MLP; one of `activations`.
         tie_word_embeddings: None when the key is absent; the loader then goes by whether the file
             holds a head.
     """
 
     default_rope_theta: ClassVar[float | None] = None
+    activations: ClassVar[tuple[str, ...]] = ("silu", "swish")  # two names of one function
 
     hidden_size: int = Field(gt=0)
     intermediate_size: int = Field(gt=0)
@@ -39,6 +41,7 @@ class DecoderConfig(FamilyConfig):
     max_position_embeddings: int | None = Field(default=None, gt=0)
     attention_bias: bool = False
     mlp_bias: bool = False
+    hidden_act: str = "silu"
     tie_word_embeddings: bool | None = None
     rope: RopeConfig
 
@@ -64,6 +67,13 @@ class DecoderConfig(FamilyConfig):
             raw["rope"] = rope
         return raw
 
+    @field_validator("hidden_act")
+    @classmethod
+    def _activation_is_built(cls, name: str) -> str:
+        if name not in cls.activations:
+            raise ValueError(" or ".join(map(repr, cls.activations)))
+        return name
+
     @model_validator(mode="after")
     def _heads_group_evenly(self) -> Self:
         if self.num_attention_heads % self.num_key_value_heads:
@@ -71,6 +81,23 @@ class DecoderConfig(FamilyConfig):
                 f"num_attention_heads ({self.num_attention_heads}) to be a multiple of "
                 f"num_key_value_heads ({self.num_key_value_heads})"
             )
+        return self
+
+    @model_validator(mode="after")
+    def _rotation_fits_the_heads(self) -> Self:
+        dims = int(self.head_dim * self.rope.partial_rotary_factor)
+        if dims < 2 or dims % 2:
+            raise ValueError(
+                f"a config that rotates an even number of dimensions, not {dims} of "
+                f"head_dim {self.head_dim}"
+            )
+        for key in self.rope.lists_in_use:
+            found = len(getattr(self.rope, key))
+            if found != dims // 2:
+                raise ValueError(
+                    f"a config with {dims // 2} numbers in {key!r}, one for each pair of rotated "
+                    f"dimensions, not {found}"
+                )
         return self
 
     def settle(self, checkpoint: Checkpoint) -> Self:

@@ -7,11 +7,16 @@ both inside; some MLX conversions write `type` for `rope_type`. All three are re
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, Literal, cast
+from typing import Annotated, Any, Literal, cast
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
+from phyla.validation import shown
+
 RopeType = Literal["default", "linear", "llama3", "yarn", "longrope", "factors"]
+
+# One number per pair of rotated dimensions; its frequency is divided by it.
+_Factors = tuple[Annotated[float, Field(gt=0)], ...]
 
 
 class RopeConfig(BaseModel):
@@ -21,24 +26,26 @@ class RopeConfig(BaseModel):
     Llama 3 rule already worked out.
     """
 
-    model_config = ConfigDict(frozen=True, extra="allow", populate_by_name=True)
+    model_config = ConfigDict(
+        frozen=True, extra="allow", populate_by_name=True, allow_inf_nan=False
+    )
 
     theta: float = Field(gt=0, validation_alias="rope_theta")
     type: RopeType = Field(default="default", validation_alias="rope_type")
     partial_rotary_factor: float = Field(default=1.0, gt=0, le=1)
     factor: float | None = Field(default=None, gt=0)
-    attention_factor: float | None = None
-    original_max_position_embeddings: int | None = None
+    attention_factor: float | None = Field(default=None, gt=0)
+    original_max_position_embeddings: int | None = Field(default=None, gt=0)
     low_freq_factor: float | None = None
     high_freq_factor: float | None = None
-    beta_fast: float | None = None
-    beta_slow: float | None = None
-    mscale: float | None = None
-    mscale_all_dim: float | None = None
+    beta_fast: float | None = Field(default=None, ge=0)
+    beta_slow: float | None = Field(default=None, ge=0)
+    mscale: float | None = Field(default=None, ge=0)
+    mscale_all_dim: float | None = Field(default=None, ge=0)
     truncate: bool = True
-    short_factor: tuple[float, ...] | None = None
-    long_factor: tuple[float, ...] | None = None
-    factors: tuple[float, ...] | None = None
+    short_factor: _Factors | None = None
+    long_factor: _Factors | None = None
+    factors: _Factors | None = None
 
     @model_validator(mode="after")
     def _each_type_has_its_keys(self) -> RopeConfig:
@@ -59,12 +66,37 @@ class RopeConfig(BaseModel):
                 raise ValueError(f"a mapping with {key!r}, which rope_type {self.type!r} needs")
         return self
 
+    @model_validator(mode="after")
+    def _nothing_is_divided_by_zero(self) -> RopeConfig:
+        original = self.original_max_position_embeddings
+        if self.type == "yarn" and self.theta <= 1:
+            raise ValueError("a mapping with 'rope_theta' above 1, which rope_type 'yarn' needs")
+        if self.type == "longrope" and original is not None and original <= 1:
+            raise ValueError(
+                "a mapping with 'original_max_position_embeddings' above 1, which rope_type "
+                "'longrope' needs"
+            )
+        low, high = self.low_freq_factor, self.high_freq_factor
+        if self.type == "llama3" and low is not None and high is not None and low >= high:
+            raise ValueError("a mapping with 'low_freq_factor' below 'high_freq_factor'")
+        return self
+
+    @property
+    def lists_in_use(self) -> tuple[str, ...]:
+        """The keys that hold one number per pair of rotated dimensions and matter for the type."""
+        if self.type == "longrope":
+            return ("short_factor", "long_factor")
+        return ("factors",) if self.type == "factors" else ()
+
 
 def read_rope(raw: Mapping[str, Any], *, default_theta: float | None) -> dict[str, Any] | None:
     """Merge the spellings of the rope keys in config.json into one mapping for `RopeConfig`.
 
     Returns None when no theta is given and `default_theta` is None: a missing theta is an error
     unless the model's own code defines one.
+
+    Raises:
+        ValueError: the keys are no mapping, or scale by a factor and do not say how.
     """
     merged: dict[str, Any] = {}
     theta = raw.get("rope_theta")
@@ -77,7 +109,9 @@ def read_rope(raw: Mapping[str, Any], *, default_theta: float | None) -> dict[st
             merged[key] = raw[key]
     for key in ("rope_scaling", "rope_parameters"):
         scaling = raw.get(key)
-        if isinstance(scaling, Mapping):
+        if scaling is not None:
+            if not isinstance(scaling, Mapping):
+                raise ValueError(f"a config with a mapping as {key!r}, not {shown(scaling)}")
             keys = cast("Mapping[str, Any]", scaling)
             merged.update({str(k): v for k, v in keys.items() if v is not None})
     if "type" in merged:
@@ -85,6 +119,9 @@ def read_rope(raw: Mapping[str, Any], *, default_theta: float | None) -> dict[st
         del merged["type"]
     # Older files write these names for what later ones call yarn, longrope and default.
     renamed = {"su": "longrope", "mrope": "default", "none": "default"}
-    if merged.get("rope_type") in renamed:
-        merged["rope_type"] = renamed[str(merged["rope_type"])]
+    kind = merged.get("rope_type")
+    if isinstance(kind, str):
+        merged["rope_type"] = renamed.get(kind, kind)
+    elif kind is None and "factor" in merged:
+        raise ValueError("a config whose 'rope_scaling' has a 'rope_type' beside its 'factor'")
     return merged if "rope_theta" in merged else None

@@ -19,8 +19,9 @@ if TYPE_CHECKING:
 
 def is_minicpm(checkpoint: Checkpoint) -> bool:
     """The first releases have no `model_type`; their `architectures` name them."""
-    names = checkpoint.config.get("architectures") or ()
-    return checkpoint.model_type == "minicpm" or "MiniCPMForCausalLM" in names
+    names = checkpoint.config.get("architectures")
+    named = isinstance(names, list | tuple) and "MiniCPMForCausalLM" in names
+    return named or checkpoint.model_type == "minicpm"
 
 
 def is_minicpm5(checkpoint: Checkpoint) -> bool:

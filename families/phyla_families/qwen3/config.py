@@ -12,6 +12,8 @@ from phyla.family import DecoderConfig
 if TYPE_CHECKING:
     from typing_extensions import Self
 
+_LAYER_TYPES = ("full_attention", "sliding_attention")
+
 
 class Config(DecoderConfig):
     """Qwen3Config and Qwen3MoeConfig; `num_experts` is None for a dense model.
@@ -50,6 +52,26 @@ class Config(DecoderConfig):
             for key in ("num_experts_per_tok", "moe_intermediate_size"):
                 if getattr(self, key) is None:
                     raise ValueError(f"a mixture of experts with {key!r}")
+            chosen = self.num_experts_per_tok
+            if chosen is not None and chosen > self.num_experts:
+                raise ValueError(
+                    f"a mixture of experts with 'num_experts_per_tok' ({chosen}) up to "
+                    f"'num_experts' ({self.num_experts})"
+                )
+        return self
+
+    @model_validator(mode="after")
+    def _each_layer_has_a_known_type(self) -> Self:
+        if self.num_experts is not None or self.layer_types is None:
+            return self  # Qwen3MoeForCausalLM does not read the key.
+        if len(self.layer_types) != self.num_hidden_layers:
+            raise ValueError(
+                f"a config with {self.num_hidden_layers} 'layer_types', one for each layer, not "
+                f"{len(self.layer_types)}"
+            )
+        for kind in self.layer_types:
+            if kind not in _LAYER_TYPES:
+                raise ValueError(f"a config with 'layer_types' of {_LAYER_TYPES}, not {kind!r}")
         return self
 
     def is_sparse(self, layer: int) -> bool:

@@ -38,8 +38,8 @@ def test_a_file_may_hold_both_forms(tools):
         ('{"name": "a"}', r"should hold a JSON list of tools, found an object\. Put it in brack"),
         ("null", "found null"),
         ('[{"name": "a"}, "b"]', r"tools\[1\] should be an object, found 'b'"),
-        ('[{"description": "a"}]', r"tools\[0\]\.name: Field required"),
-        ('[{"function": {"name": 3}}]', r"tools\[0\]\.name: Input should be a valid string"),
+        ('[{"description": "a"}]', r"tools\[0\]\.name is missing"),
+        ('[{"function": {"name": 3}}]', r"tools\[0\]\.name should be text; found 3"),
         ("\xff", "is no JSON in UTF-8"),
     ],
 )

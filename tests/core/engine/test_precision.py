@@ -104,7 +104,7 @@ def test_stored_weights_on_a_cpu_still_meet_float32_activations():
 def test_an_unknown_request_lists_the_choices():
     with pytest.raises(RequestError, match="auto, stored, float32") as caught:
         choose_precision(PACKED, requested="int8", cpu=True, memory_bytes=MUCH)
-    assert caught.value.field == "precision"
+    assert caught.value.field == "dtype"
 
 
 def write(root: Path, files: dict[str, str]) -> None:

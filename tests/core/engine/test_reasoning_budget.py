@@ -124,7 +124,7 @@ def model(
     """The model, on a device that starts the next step before it has the token, or does not."""
     runtime = loaded.scripted.engine._runtime
     monkeypatch.setattr(
-        loaded.scripted.engine, "_runtime", replace(runtime, run_ahead=request.param)
+        loaded.scripted.engine, "_loaded", replace(runtime, run_ahead=request.param)
     )
     return loaded
 
@@ -230,7 +230,7 @@ def test_a_seed_makes_it_repeatable_on_every_device(
     replies: list[Reply] = []
     for run_ahead in (False, True, False):
         runtime = replace(engine._runtime, run_ahead=run_ahead)
-        monkeypatch.setattr(engine, "_runtime", runtime)
+        monkeypatch.setattr(engine, "_loaded", runtime)
         replies.append(
             loaded.scripted.chat(
                 None,

@@ -9,7 +9,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from phyla.engine.resolve import ResolvedOptions, check_token_ids, checkpoint_options, resolve
+from phyla.engine.resolve import (
+    ResolvedOptions,
+    check_generation_config,
+    check_token_ids,
+    checkpoint_options,
+    resolve,
+)
 from phyla.errors import CheckpointError, RequestError
 from phyla.options import Options
 
@@ -197,3 +203,26 @@ def test_what_the_vocabulary_lacks_is_a_request_error(field: str, value: Any, fo
         check_token_ids(ResolvedOptions(**{"seed": 0, field: value}), 10)
     assert (caught.value.field, caught.value.found) == (field, found)
     assert field in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("config", "field"),
+    [
+        ({"suppress_tokens": [1, 10]}, "suppress_tokens"),
+        ({"suppress_tokens": list(range(10))}, "suppress_tokens"),
+        ({"suppress_tokens": "1"}, "suppress_tokens"),
+        ({"temperature": "hot"}, "temperature"),
+        ({"top_p": 2.0}, "top_p"),
+    ],
+)
+def test_a_recommendation_that_no_request_can_follow_is_found_before_any(
+    config: dict[str, Any], field: str
+) -> None:
+    with pytest.raises(CheckpointError) as caught:
+        check_generation_config(config, 10)
+    assert (caught.value.field, caught.value.file) == (field, "generation_config.json")
+
+
+def test_recommendations_that_can_be_followed_pass() -> None:
+    check_generation_config({}, 10)
+    check_generation_config({"suppress_tokens": [0, 9], "temperature": 0.6, "max_length": "?"}, 10)

@@ -321,3 +321,23 @@ def test_published_templates_render_a_plain_conversation_and_one_with_tools() ->
         assert all(word in text for word in ("hi", "hello", "bye")), file.name
         text = template.render(called, read_tools([TOOL]))
         assert all(word in text for word in ("brief", "hi", "sunny")), file.name
+
+
+@pytest.mark.parametrize("bad", [0, 1, 700, 998, 999])
+def test_in_a_long_conversation_the_failing_message_is_found_in_few_attempts(bad: int) -> None:
+    source = """
+    {%- for message in messages %}
+        {%- if 'bad' in message.content %}{{ raise_exception('Bad') }}{% endif %}
+    {%- endfor %}"""
+    messages = [{"role": "user", "content": "bad" if i == bad else "x"} for i in range(1000)]
+    with pytest.raises(TemplateError) as caught:
+        rendered(source, messages)
+    assert caught.value.index == bad
+
+
+def test_in_a_long_conversation_too_a_failure_may_be_no_messages_doing() -> None:
+    opening = "{% if add_generation_prompt %}{{ raise_exception('No') }}{% endif %}"
+    for source in (opening, "{{ raise_exception('No') }}"):
+        with pytest.raises(TemplateError) as caught:
+            rendered(source, [USER, ANSWER] * 200)
+        assert caught.value.index is None

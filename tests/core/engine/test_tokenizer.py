@@ -132,3 +132,15 @@ def test_half_a_surrogate_pair_is_the_requests_fault() -> None:
     with pytest.raises(RequestError, match=r"'\\ud83d' at position 1") as caught:
         TOKENIZER.encode("a\ud83d", add_special_tokens=True)
     assert caught.value.field == "text"
+
+
+def test_ids_that_the_vocabulary_leaves_out_cut_off_no_token() -> None:
+    backend = tokenizers.Tokenizer(models.WordLevel({"a": 0, "b": 5, "<end>": 9}, unk_token="a"))
+    tokenizer = Tokenizer(
+        TokenizerData(json=backend.to_str(), special_tokens={"eos_token": "<end>"})
+    )
+    assert tokenizer.vocab_size == 10
+    assert tokenizer.eos_id == 9
+    assert tokenizer.decode([3, 5, 7]) == "b"
+    assert (tokenizer.token_text(3), tokenizer.spelling(3)) == ("", None)
+    assert (tokenizer.decode([9]), tokenizer.decode([9], keep_special=True)) == ("", "<end>")

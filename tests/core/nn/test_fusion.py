@@ -7,7 +7,7 @@ import mlx.nn as nn
 import pytest
 
 from phyla.engine.caches import FullCache
-from phyla.family import RopeConfig, Step
+from phyla.family import Full, RopeConfig, Step
 from phyla.nn import Attention, AttentionShape, Rope, fuse, join_linears
 
 
@@ -25,10 +25,12 @@ def test_attention_is_the_same_with_its_projections_joined(
     rotation = Rope(RopeConfig(theta=100.0), 16)(step)
     x = mx.random.normal((1, 5, 64), key=mx.random.key(0))
 
-    def run() -> mx.array:
-        return block(x, rotation, FullCache(FULL))
+    kind = shape.cache_kind
+    assert isinstance(kind, Full)
 
-    FULL = shape.cache_kind
+    def run() -> mx.array:
+        return block(x, rotation, FullCache(kind))
+
     apart = run()
     fuse(block)
     assert "qkv_proj" in block

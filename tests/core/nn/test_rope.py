@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import math
+from typing import Any
+
 import mlx.core as mx
 import pytest
 from pydantic import ValidationError
 
-from phyla.family import RopeConfig, Step, read_rope
+from phyla.errors import ConfigError
+from phyla.family import DecoderConfig, RopeConfig, Step, read_rope
 from phyla.nn import Rope
 
 LONG = RopeConfig(
@@ -79,3 +83,67 @@ def test_no_theta_is_none_unless_the_model_has_a_default() -> None:
 def test_a_type_without_its_keys_is_refused() -> None:
     with pytest.raises(ValidationError, match="low_freq_factor"):
         RopeConfig(theta=1.0, type="llama3", factor=8.0)
+
+
+BASE = {
+    "vocab_size": 8, "hidden_size": 16, "intermediate_size": 16, "num_hidden_layers": 1,
+    "num_attention_heads": 2, "rope_theta": 1e4,
+}  # fmt: skip
+LLAMA3 = {
+    "rope_type": "llama3", "factor": 8.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0,
+    "original_max_position_embeddings": 64,
+}  # fmt: skip
+YARN = {"rope_type": "yarn", "factor": 4.0, "original_max_position_embeddings": 64}
+LONGROPE = {
+    "rope_type": "longrope", "short_factor": [1.0] * 4, "long_factor": [2.0] * 4,
+    "original_max_position_embeddings": 64,
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("scaling", [None, LLAMA3, YARN, LONGROPE, {"type": "linear", "factor": 2}])
+def test_scalings_as_published_are_read(scaling: dict[str, Any] | None) -> None:
+    assert DecoderConfig.read({**BASE, "rope_scaling": scaling}).rope.theta == 1e4
+
+
+@pytest.mark.parametrize(
+    "changed",
+    [
+        {"rope_scaling": 5},
+        {"rope_scaling": "linear"},
+        {"rope_scaling": False},
+        {"rope_parameters": [1]},
+        {"rope_scaling": {"factor": 2.0}},
+        {"rope_scaling": {**YARN, "rope_type": ["yarn"]}},
+        {"rope_scaling": {**YARN, "rope_type": {}}},
+        {"rope_scaling": {**YARN, "rope_type": 5}},
+        {"rope_scaling": {**YARN, "rope_type": "spiral"}},
+        {"rope_scaling": YARN, "rope_theta": 1.0},
+        {"rope_scaling": {**YARN, "original_max_position_embeddings": 0}},
+        {"rope_scaling": {**YARN, "beta_fast": -1.0}},
+        {"rope_scaling": {**YARN, "factor": math.nan}},
+        {"rope_scaling": {**YARN, "attention_factor": math.inf}},
+        {"rope_scaling": {**LONGROPE, "original_max_position_embeddings": 1}},
+        {"rope_scaling": {**LONGROPE, "short_factor": [1.0] * 3}},
+        {"rope_scaling": {**LONGROPE, "long_factor": [1.0] * 5}},
+        {"rope_scaling": {**LONGROPE, "long_factor": [1.0, 1.0, 1.0, 0.0]}},
+        {"rope_scaling": {"rope_type": "factors", "factors": [1.0]}},
+        {"rope_scaling": {**LLAMA3, "low_freq_factor": 4.0}},
+        {"rope_scaling": {**LLAMA3, "original_max_position_embeddings": 0}},
+        {"partial_rotary_factor": 0.1},
+        {"head_dim": 7},
+        {"rope_theta": math.inf},
+        {"rms_norm_eps": math.nan},
+        {"hidden_act": "gelu"},
+        {"hidden_act": 5},
+    ],
+)
+def test_keys_that_could_not_be_computed_with_are_the_checkpoints_fault(
+    changed: dict[str, Any],
+) -> None:
+    with pytest.raises(ConfigError):
+        DecoderConfig.read({**BASE, **changed})
+
+
+def test_the_other_name_of_silu_is_known() -> None:
+    for name in ("silu", "swish", None):
+        assert DecoderConfig.read({**BASE, "hidden_act": name}).vocab_size == 8
