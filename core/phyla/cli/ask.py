@@ -93,7 +93,8 @@ def read_reply_options(context: typer.Context) -> Options:
     try:
         return read_options(given)
     except RequestError as error:
-        name = (error.field or "").partition(".")[0].replace("_", "-")
+        option = (error.field or "").replace("[", ".").partition(".")[0]
+        name = option.replace("_", "-")
         raise typer.BadParameter(error.message, param_hint=f"--{name}") from None
 
 

@@ -30,16 +30,20 @@ def test_a_name_that_is_neither_path_nor_hub_id_says_what_was_tried(name: str) -
     assert "owner/name" in str(caught.value)
 
 
-def test_the_empty_name_is_the_current_folder_and_no_checkpoint() -> None:
-    with pytest.raises(CheckpointError, match=r"config\.json"):
-        open_checkpoint("")
+@pytest.mark.parametrize("name", ["", " "])
+def test_an_empty_name_names_no_model(name: str) -> None:
+    with pytest.raises(CheckpointError, match="There is no model named"):
+        open_checkpoint(name)
 
 
-@pytest.mark.parametrize("source", ["/no/such/folder", "no-such.gguf", Path("owner/name")])
+@pytest.mark.parametrize(
+    "source",
+    ["/no/such/folder", "./no", "../no", "no-such.gguf", "owner/no.gguf", Path("owner/name")],
+)
 def test_a_path_that_does_not_exist_is_not_asked_of_the_hub(source: str | Path) -> None:
     with pytest.raises(CheckpointError, match="There is no ") as caught:
         open_checkpoint(source)
-    assert caught.value.file == str(source)
+    assert caught.value.file == str(Path(source))
 
 
 def test_a_file_of_another_kind_is_refused(two_shards: Path) -> None:
@@ -72,7 +76,7 @@ def test_pull_checks_a_local_model_and_returns_where_it_is(two_shards: Path) -> 
 def test_progress_is_shown_on_a_terminal_only(monkeypatch, two_shards, terminal, expected) -> None:
     asked: list[tuple[bool, bool]] = []
 
-    def fetch(*, offline: bool, progress: bool) -> Path:
+    def fetch(*, offline: bool, progress: bool, download: object) -> Path:
         asked.append((offline, progress))
         return two_shards
 

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, cast
 
 import pytest
+import typer
 from typer.testing import CliRunner
 
 from phyla.cli.app import make_app
@@ -34,6 +35,7 @@ from phyla.registry import Registry, make_registry
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
     from pathlib import Path
+    from typing import NoReturn
 
     from typer.testing import Result
 
@@ -201,12 +203,17 @@ class Program:
     choices: list[ModelChoice] = field(default_factory=list)
 
     def __call__(self, *arguments: str, stdin: str = "") -> Result:
-        shell = Shell(registry=self.registry, open_engine=self._open)
+        shell = Shell(registry=self.registry, open_engine=self._open, leave=_leave)
         return invoke(shell, *arguments, stdin=stdin)
 
     def _open(self, choice: ModelChoice, registry: Registry) -> Engine:
         self.choices.append(choice)
         return cast("Engine", self.engine)
+
+
+def _leave() -> NoReturn:
+    # The real one would end the test's process.
+    raise typer.Exit(130)
 
 
 def invoke(shell: Shell, *arguments: str, stdin: str = "") -> Result:

@@ -118,3 +118,42 @@ def test_a_broken_plugin_leaves_the_program_whole(program):
     phyla = program(modules=[module])
     assert phyla("run", "m", "Hi").stdout == "Hello there\n"
     assert "the plugin's fault" in phyla("families").stdout
+
+
+def test_closed_standard_streams_are_no_error():
+    command = f"'{sys.executable}' -m phyla.cli families"
+    for closed, code in ((">&-", 0), ("2>&-", 0), (">&- 2>&- <&-", 0)):
+        ended = subprocess.run(
+            ["sh", "-c", f"{command} {closed}"], capture_output=True, text=True, check=False
+        )
+        assert (ended.returncode, ended.stderr) == (code, "")
+
+
+def test_ctrl_c_while_the_program_starts_ends_it_in_silence():
+    code = """
+import builtins, signal
+signal.signal(signal.SIGINT, signal.default_int_handler)
+from phyla.cli import main
+real = builtins.__import__
+def press(name, *rest):
+    if name == "typer":
+        signal.raise_signal(signal.SIGINT)
+    return real(name, *rest)
+builtins.__import__ = press
+main(["--help"])
+"""
+    ended = python(code)
+    assert (ended.returncode, ended.stdout, ended.stderr) == (130, "", "")
+
+
+def test_ctrl_c_while_something_is_loaded_ends_the_program_at_once():
+    code = """
+import signal
+from phyla.cli.shell import working
+with working("Loading"):
+    print("so far")
+    signal.raise_signal(signal.SIGINT)
+    print("too far")
+"""
+    ended = python(code)
+    assert (ended.returncode, ended.stdout, ended.stderr) == (130, "so far\n", "")

@@ -141,12 +141,22 @@ def test_options_that_are_given_reach_the_engine_and_no_others(program):
     assert second.options == {}
 
 
-def test_an_option_out_of_range_is_a_line_that_names_it(program):
+@pytest.mark.parametrize("command", [("run", "m", "Hi"), ("chat", "m")])
+@pytest.mark.parametrize(
+    ("option", "value"),
+    [
+        ("--temperature", "-1"), ("--temperature", "nan"), ("--max-tokens", "0"),
+        ("--top-p", "2"), ("--top-p", "0"), ("--stop", ""), ("--dtype", "float8"),
+        ("--seed", "-1"), ("--reasoning-budget", "-1"),
+    ],
+)  # fmt: skip
+def test_an_option_out_of_range_is_wrong_usage_and_no_model_is_opened(
+    program, command, option, value
+):
     phyla = program()
-    result = phyla("run", "m", "Hi", "--temperature", "-1")
-    assert result.exit_code == 1
-    assert result.stderr.startswith("error: option 'temperature'")
-    assert result.stderr.count("\n") == 1
+    result = phyla(*command, option, value)
+    assert result.exit_code == 2
+    assert option in result.stderr
     assert phyla.choices == []
 
 

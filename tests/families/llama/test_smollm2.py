@@ -15,8 +15,11 @@ import pytest
 from mlx.utils import tree_flatten
 
 import phyla
+from phyla.checkpoint import open_checkpoint
 from phyla.checkpoint.demo import fetch_demo
-from phyla.testing import Forward
+from phyla.engine import loading
+from phyla.engine.weights import load_weights
+from phyla.registry import discover
 
 pytestmark = pytest.mark.parity
 
@@ -42,13 +45,18 @@ def demo() -> Path:
 def peer(demo: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The demo's weights, as Phyla unpacks them, in a folder that mlx-lm reads."""
     folder = tmp_path_factory.mktemp("peer")
-    forward = Forward(demo)
-    values = forward.config.model_dump()
+    checkpoint = open_checkpoint(demo)
+    family = discover().family_for(checkpoint)
+    plan = loading.plan(checkpoint, family, dtype="float32")
+    values = plan.config.model_dump()
     config = {"model_type": "llama", "tie_word_embeddings": values["tie_word_embeddings"]}
     config.update({key: values[key] for key in KEYS})
     config["rope_theta"] = values["rope"]["theta"]
     (folder / "config.json").write_text(json.dumps(config))
-    parameters: dict[str, mx.array] = dict(tree_flatten(forward.model.parameters()))
+    # Not `loading.build`: that joins projections, which mlx-lm has apart.
+    model = family.model(plan.config)
+    load_weights(model, checkpoint, family.weights(plan.config, checkpoint), plan.precision)
+    parameters: dict[str, mx.array] = dict(tree_flatten(model.parameters()))
     tensors = {
         name if name.startswith("lm_head") else f"model.{name}": value
         for name, value in parameters.items()
