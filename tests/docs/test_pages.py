@@ -7,6 +7,9 @@ import re
 from pathlib import Path
 
 from phyla import errors
+from phyla.engine.engine import Engine, load
+from phyla.events import Reply
+from phyla.options import Options
 from phyla.registry import discover
 
 ROOT = Path(__file__).parents[2]
@@ -58,3 +61,12 @@ def test_the_readme_holds_one_test_command_for_ci():
     )
     assert len(command) == 1
     assert "pytest" in command[0]
+
+
+def test_the_interface_page_names_every_option_reply_field_and_method():
+    rows = {row[0] for row in table("api.md")}
+    public = {name for name in vars(Engine) if not name.startswith("_")}
+    methods = {name for name in public if inspect.isfunction(vars(Engine)[name])}
+    wanted = set(Options.model_fields) | set(Reply.model_fields) | methods
+    wanted |= set(inspect.signature(load).parameters)
+    assert wanted <= rows, wanted - rows

@@ -124,9 +124,8 @@ class Engine:
         self._blueprint = blueprint
         self._defaults = defaults
         self._registry = registry
-        data = blueprint.checkpoint.tokenizer()
         self._template = ChatTemplate(
-            blueprint.checkpoint.chat_templates, data.special_tokens, clock
+            blueprint.checkpoint.chat_templates, blueprint.tokenizer.special_tokens, clock
         )
         self._observers = list(registry.observers())
         self._worker = Worker(f"phyla {blueprint.checkpoint.name}")

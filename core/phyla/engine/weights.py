@@ -97,6 +97,8 @@ def load_weights(
             weight, scales, *biases = (reader.read(part.origin) for part in layer.parts)
             biases = biases[0] if biases else None
             arrays = {name: unpack(weight, scales, biases, schemes[path], precision.activations)}
+        # Computed while the next tensor is read and repacked.
+        mx.async_eval(*arrays.values())
         filled.update(arrays)
         batch.extend(arrays.values())
         held += sum(array.nbytes for array in arrays.values())
