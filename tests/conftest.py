@@ -9,11 +9,16 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
 import pytest
+from hypothesis import settings
 
 from phyla.checkpoint import Checkpoint, TokenizerData
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
+
+# No test may fail because a machine is slow. What else hypothesis has chosen, for CI say, stays.
+settings.register_profile("phyla", settings(), deadline=None)
+settings.load_profile("phyla")
 
 # Packages of their own: they are installed by pip and bring their own settings and tests.
 collect_ignore = ["third_party"]
