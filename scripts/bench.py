@@ -6,6 +6,10 @@ Every peer is a process of its own. Measurements are interleaved: each is taken 
 turn, in rotating order, before it is repeated. The table shows medians, lowest and highest, and how
 many times better Phyla is: faster, or with less time or memory.
 
+With --streams N,N it measures instead how many tokens a second come when so many prompts are
+answered at once (mlx-lm: its BatchGenerator), and with --warm N how soon the first token of a
+prompt of N tokens comes when the prompt cache holds it, as a part of the time without.
+
 With --classifier it measures instead what reading a reply costs: detokenizing it and splitting it
 into answer, reasoning and tool calls, as a share of a decode step.
 
@@ -25,7 +29,7 @@ import sys
 import tempfile
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeAlias
 
 from bench_peers.wire import Process
 
@@ -82,6 +86,9 @@ def main() -> None:
     if options.classifier:
         _measure_classifier(options)
         return
+    if options.warm:
+        _measure_warm(options)
+        return
     dtype = ["--dtype", options.dtype] if options.dtype else []
     report = json.loads(_run(["-m", "phyla.cli", "inspect", options.model, "--json", *dtype]))
     held = report["precision"]["weights"]
@@ -122,6 +129,12 @@ def _options() -> argparse.Namespace:
     )
     parser.add_argument(
         "--classifier", action="store_true", help="measure what reading a reply costs, and no peer"
+    )
+    parser.add_argument(
+        "--streams", type=_sizes, metavar="N,N,...", help="measure so many prompts at once"
+    )
+    parser.add_argument(
+        "--warm", type=int, metavar="N", help="measure the prompt cache with N tokens, and no peer"
     )
     parser.add_argument("--json", type=Path, metavar="FILE", help="write every value there")
     return parser.parse_args()
@@ -186,12 +199,7 @@ def _start(peers: Sequence[Peer], loads: int) -> None:
 def _measure(
     peers: Sequence[Peer], options: argparse.Namespace, vocab_size: int
 ) -> list[Measurement]:
-    tasks: list[tuple[str, int, Callable[[Process, list[int]], Timed]]] = [
-        (f"prefill {size}", size, lambda process, ids: process.prefill(ids))
-        for size in options.prompt_sizes
-    ]
-    decode = f"decode {options.decode}"
-    tasks.append((decode, DECODE_PROMPT, lambda process, ids: process.decode(ids, options.decode)))
+    tasks = _streams(options) if options.streams else _single(options)
 
     for peer in peers:
         peer.running.decode(random_ids(DECODE_PROMPT, vocab_size=vocab_size, seed=0), 4)
@@ -224,6 +232,32 @@ def _measure(
     ]
 
 
+_Task: TypeAlias = "tuple[str, int, Callable[[Process, list[int]], Timed]]"
+
+
+def _single(options: argparse.Namespace) -> list[_Task]:
+    tasks: list[_Task] = [
+        (f"prefill {size}", size, lambda process, ids: process.prefill(ids))
+        for size in options.prompt_sizes
+    ]
+    decode = f"decode {options.decode}"
+    tasks.append((decode, DECODE_PROMPT, lambda process, ids: process.decode(ids, options.decode)))
+    return tasks
+
+
+def _streams(options: argparse.Namespace) -> list[_Task]:
+    def task(count: int) -> _Task:
+        def run(process: Process, ids: list[int]) -> Timed:
+            prompts = [
+                ids[start : start + DECODE_PROMPT] for start in range(0, len(ids), DECODE_PROMPT)
+            ]
+            return process.streams(prompts, options.decode)
+
+        return f"{count} at once", count * DECODE_PROMPT, run
+
+    return [task(count) for count in options.streams]
+
+
 def _rotated(peers: Sequence[Peer], turn: int) -> list[Peer]:
     first = turn % len(peers)
     return [*peers[first:], *peers[:first]]
@@ -234,6 +268,11 @@ def _measure_classifier(options: argparse.Namespace) -> None:
     for name in ("dtype", "decode", "runs"):
         if (value := getattr(options, name)) is not None:
             arguments += [f"--{name}", str(value)]
+    print(_run(arguments), end="")
+
+
+def _measure_warm(options: argparse.Namespace) -> None:
+    arguments = [str(FOLDER / "warm.py"), options.model, str(options.warm), str(options.runs)]
     print(_run(arguments), end="")
 
 

@@ -21,6 +21,7 @@ from phyla.errors import (
     ContextOverflowError,
     EmptyInputError,
     MediaError,
+    MemoryLimitError,
     PhylaError,
     PluginError,
     RequestError,
@@ -30,7 +31,9 @@ from phyla.errors import (
 )
 
 if TYPE_CHECKING:
+    from phyla.caching import Breakpoint, CacheExplanation, CacheLimits, CacheStats
     from phyla.engine.engine import Engine, load
+    from phyla.engine.session import Session
     from phyla.engine.stream import Stream
     from phyla.events import (
         Event,
@@ -47,6 +50,7 @@ if TYPE_CHECKING:
         ToolCallStarted,
         Usage,
     )
+    from phyla.kv_quantization import KVQuantization, Quantized
     from phyla.messages import Message, Reasoning, Text, Tool, ToolCall, ToolResult
     from phyla.options import Options
     from phyla.prompt import Prompt
@@ -56,7 +60,12 @@ __version__ = "0.1.0"
 _HOME = {
     "Engine": "phyla.engine.engine",
     "load": "phyla.engine.engine",
+    "Session": "phyla.engine.session",
     "Stream": "phyla.engine.stream",
+    **dict.fromkeys(
+        ("Breakpoint", "CacheExplanation", "CacheLimits", "CacheStats"), "phyla.caching"
+    ),
+    **dict.fromkeys(("KVQuantization", "Quantized"), "phyla.kv_quantization"),
     "Options": "phyla.options",
     "Prompt": "phyla.prompt",
     **dict.fromkeys(
@@ -83,7 +92,11 @@ _HOME = {
 }
 
 __all__ = [
+    "Breakpoint",
     "BusyError",
+    "CacheExplanation",
+    "CacheLimits",
+    "CacheStats",
     "CancelledError",
     "CheckpointError",
     "ConfigError",
@@ -92,16 +105,20 @@ __all__ = [
     "Engine",
     "Event",
     "Finished",
+    "KVQuantization",
     "MediaError",
+    "MemoryLimitError",
     "Message",
     "Options",
     "PhylaError",
     "PluginError",
     "Prompt",
+    "Quantized",
     "Reasoning",
     "ReasoningDelta",
     "Reply",
     "RequestError",
+    "Session",
     "Stream",
     "TemplateError",
     "Text",

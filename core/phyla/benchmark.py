@@ -8,12 +8,15 @@ from __future__ import annotations
 import random
 import statistics
 import sys
+import time
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from phyla.prompt import Prompt
+
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Sequence
 
     from phyla.engine.engine import Engine
 
@@ -74,6 +77,33 @@ def time_decode(engine: Engine, ids: list[int], count: int) -> Timed:
     options = {"max_tokens": count, "temperature": 0, "ignore_eos": True}
     reply = engine.generate(ids, options=options)
     return Timed((len(reply.tokens) - 1) / reply.timings.decode, reply.tokens)
+
+
+def time_streams(engine: Engine, prompts: Sequence[list[int]], count: int) -> Timed:
+    """Write `count` tokens for each of several prompts at once, greedily, prompts included.
+
+    The rate is that of all tokens written; the ids are those of the first prompt, then the second.
+    """
+    options = {"max_tokens": count, "temperature": 0, "ignore_eos": True}
+    started = time.perf_counter()
+    streams = [engine.stream(Prompt(ids=tuple(ids)), options=options) for ids in prompts]
+    tokens = [token for stream in streams for token in stream.result().tokens]
+    return Timed(len(tokens) / (time.perf_counter() - started), tuple(tokens))
+
+
+@dataclass(frozen=True)
+class FirstToken:
+    """Seconds to the first token of a prompt: computed, and with all but its end remembered."""
+
+    cold: float
+    warm: float
+
+
+def time_first_token(engine: Engine, ids: list[int]) -> FirstToken:
+    """Read a prompt that the cache does not hold, then once more."""
+    options = {"max_tokens": 1, "temperature": 0, "ignore_eos": True}
+    cold, warm = (engine.generate(ids, options=options).timings for _ in range(2))
+    return FirstToken(cold.queue + cold.prefill, warm.queue + warm.prefill)
 
 
 def peak_memory() -> int:

@@ -178,6 +178,34 @@ class ContextOverflowError(RequestError):
         )
 
 
+class MemoryLimitError(PhylaError):
+    """A request cannot fit into the memory that prompts and replies may take together.
+
+    Attributes:
+        needed: bytes that it would take.
+        limit: bytes that there are.
+        held: bytes of it that running requests, sessions and pinned prefixes hold.
+    """
+
+    fault: ClassVar[Fault] = "request"
+
+    def __init__(self, *, needed: int, limit: int, held: int = 0) -> None:
+        self.needed, self.limit, self.held = needed, limit, held
+        taken = f", of which pins and sessions hold {_megabytes(held)}" if held else ""
+        hint = "Drop pins, close sessions, shorten" if held else "Shorten"
+        super().__init__(
+            f"The request needs {_megabytes(needed)} of memory for what it remembers; there are "
+            f"{_megabytes(limit)}{taken}.",
+            field="messages",
+            hint=f"{hint} the prompt, lower max_tokens, or load the model with a larger "
+            "memory_limit.",
+        )
+
+
+def _megabytes(count: int) -> str:
+    return f"{count / 1e6:,.1f} MB"
+
+
 class BusyError(PhylaError):
     """The object is already working for somebody else, or it is closed."""
 

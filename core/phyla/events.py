@@ -5,6 +5,7 @@ Events are frozen dataclasses with a literal `kind`; the reply is pydantic, so i
 
 from __future__ import annotations
 
+from collections.abc import Sequence  # noqa: TC003 (read by documentation tools)
 from dataclasses import dataclass
 from typing import Literal, TypeAlias
 
@@ -108,11 +109,16 @@ class Reply(BaseModel):
         Reasoning, text and calls are blocks of it, which templates show or leave out. What could
         not be read as a call is not in it.
         """
-        if not self.reasoning and not self.tool_calls:
-            return Message(role="assistant", content=self.text)
-        reasoning = (Reasoning(text=self.reasoning),) if self.reasoning else ()
-        text = (Text(text=self.text),) if self.text else ()
-        return Message(role="assistant", content=(*reasoning, *text, *self.tool_calls))
+        return spoken(self.text, self.reasoning, self.tool_calls)
+
+
+def spoken(text: str, reasoning: str, calls: Sequence[ToolCall]) -> Message:
+    """What an assistant said, as its message."""
+    if not reasoning and not calls:
+        return Message(role="assistant", content=text)
+    thought = (Reasoning(text=reasoning),) if reasoning else ()
+    said = (Text(text=text),) if text else ()
+    return Message(role="assistant", content=(*thought, *said, *calls))
 
 
 @dataclass(frozen=True)

@@ -257,7 +257,7 @@ def cache_report(kinds: Sequence[CacheKind], itemsize: int) -> CacheReport:
         kinds: one per layer.
         itemsize: bytes of an activation.
     """
-    from phyla.engine.caches import token_bytes
+    from phyla.engine.layers import token_bytes
 
     return CacheReport(
         layers=tuple(Counter(_kind_text(kind) for kind in kinds).items()),

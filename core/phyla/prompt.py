@@ -15,6 +15,14 @@ if TYPE_CHECKING:
     from phyla.messages import Tool
 
 
+@dataclass(frozen=True)
+class PinnedPrefix:
+    """The first `length` tokens of a prompt, to be kept for `ttl` seconds after its reply."""
+
+    length: int
+    ttl: float
+
+
 @dataclass(frozen=True, kw_only=True)
 class Prompt:
     """What `Engine.encode` makes and the engine runs.
@@ -27,6 +35,9 @@ class Prompt:
         tools: what the model may call; with None, calls are not looked for in the reply.
         seed: the opening of a call that the prompt ends with, so that the reply must be one; it
             is read as the reply's beginning.
+        boundaries: lengths at which a later prompt is likely to part from this one, such as behind
+            the system message and before the reply; the prompt cache keeps what it needs there.
+        pins: prefixes that the prompt cache is to keep for a while.
 
     Raises:
         RequestError: an id is no integer.
@@ -37,6 +48,8 @@ class Prompt:
     opens_reasoning: bool = False
     tools: tuple[Tool, ...] | None = None
     seed: str = ""
+    boundaries: tuple[int, ...] = ()
+    pins: tuple[PinnedPrefix, ...] = ()
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "ids", _integers(self.ids))

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from phyla.errors import RequestError
+
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
@@ -71,3 +73,18 @@ def shown(value: object) -> str:
     except Exception:  # noqa: BLE001 (a value may be nested too deeply, or have a broken repr)
         return f"a {type(value).__name__}"
     return text if len(text) <= _MOST else f"{text[:_MOST]}…"
+
+
+def check_text(field: str, found: object) -> None:
+    """Check that an argument is text.
+
+    Raises:
+        RequestError: it is not.
+    """
+    if not isinstance(found, str):
+        raise RequestError(
+            f"{field} should be a string; found {shown(found)}.",
+            field=field,
+            expected="a string",
+            found=found,
+        )

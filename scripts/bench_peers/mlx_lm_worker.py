@@ -37,6 +37,19 @@ class MlxLmRunner:
             tokens.append(int(token))
         return times, tokens
 
+    def streams(self, prompts: list[list[int]], count: int) -> tuple[float, list[list[int]]]:
+        started = time.perf_counter()
+        generator = BatchGenerator(self._model, max_tokens=count)
+        places = {uid: place for place, uid in enumerate(generator.insert(prompts))}
+        lines: list[list[int]] = [[] for _ in prompts]
+        left = len(prompts)
+        while left:
+            _, responses = generator.next()
+            for response in responses:
+                lines[places[response.uid]].append(int(response.token))
+                left -= response.finish_reason is not None
+        return sum(map(len, lines)) / (time.perf_counter() - started), lines
+
     def peak_bytes(self) -> int:
         return peak_memory()
 
@@ -49,7 +62,7 @@ if __name__ == "__main__":
             sys.exit("mlx-lm+mkl needs the package mkl, which phyla[cpu] brings on x86-64 Linux.")
     import mlx.core as mx
     import mlx_lm
-    from mlx_lm.generate import generate_step
+    from mlx_lm.generate import BatchGenerator, generate_step
 
     from phyla.benchmark import peak_memory
 

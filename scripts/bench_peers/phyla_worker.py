@@ -24,6 +24,13 @@ class PhylaRunner:
         timed = benchmark.time_decode(self._engine, ids, count)
         return timed.tokens_per_second, list(timed.tokens)
 
+    def streams(self, prompts: list[list[int]], count: int) -> tuple[float, list[list[int]]]:
+        timed = benchmark.time_streams(self._engine, prompts, count)
+        tokens = list(timed.tokens)
+        return timed.tokens_per_second, [
+            tokens[start : start + count] for start in range(0, len(tokens), count)
+        ]
+
     def peak_bytes(self) -> int:
         return benchmark.peak_memory()
 

@@ -39,6 +39,10 @@ class Runner(Protocol):
         """Tokens per second after the first of `count` tokens, and all of them."""
         ...
 
+    def streams(self, prompts: list[list[int]], count: int) -> tuple[float, list[list[int]]]:
+        """Tokens per second, over all, of `count` tokens for each prompt at once; and the ids."""
+        ...
+
     def peak_bytes(self) -> int:
         """The most memory that this process has held."""
         ...
@@ -64,6 +68,10 @@ class Line:
                     self._send({"rate": rate, "tokens": tokens})
                 case "decode":
                     rate, tokens = runner.decode(request["ids"], request["count"])
+                    self._send({"rate": rate, "tokens": tokens})
+                case "streams":
+                    rate, lines = runner.streams(request["prompts"], request["count"])
+                    tokens = [token for line in lines for token in line]
                     self._send({"rate": rate, "tokens": tokens})
                 case "memory":
                     self._send({"bytes": runner.peak_bytes()})
@@ -99,6 +107,9 @@ class Process:
 
     def decode(self, ids: list[int], count: int) -> Timed:
         return self._timed({"do": "decode", "ids": ids, "count": count})
+
+    def streams(self, prompts: list[list[int]], count: int) -> Timed:
+        return self._timed({"do": "streams", "prompts": prompts, "count": count})
 
     def peak_bytes(self) -> int:
         return self._ask({"do": "memory"})["bytes"]

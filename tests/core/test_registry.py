@@ -374,6 +374,28 @@ def test_a_checkpoint_without_a_model_type_can_only_be_recognized(site, checkpoi
         made.family_for(checkpoint_of(None, architectures=["New"]))
 
 
+def test_a_sibling_of_a_family_is_refused_by_what_it_is(checkpoint_of):
+    family = Family(
+        name="one",
+        model_types=("one", "one_moe"),
+        config=FamilyConfig,
+        model=lambda config: None,  # pyright: ignore[reportArgumentType]
+        siblings={"one_drafter": "a drafter, which cannot run alone"},
+    )
+
+    class Module:
+        @hookimpl
+        def phyla_provide_families(self):
+            return [family]
+
+    registry = make_registry(modules=[Module()])
+    with pytest.raises(UnsupportedModelError, match="a drafter, which cannot run alone") as caught:
+        registry.family_for(checkpoint_of("one_drafter"))
+    assert caught.value.model_type == "one_drafter"
+    assert caught.value.hint is not None
+    assert "one_moe" in caught.value.hint
+
+
 def test_no_family_lists_the_model_types_that_are_close(checkpoint_of):
     made = make_registry(modules=[plugin_bringing(family("toy", "qwen3", "qwen3_moe", "llama"))])
     with pytest.raises(UnsupportedModelError) as failure:

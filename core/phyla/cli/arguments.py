@@ -50,6 +50,14 @@ MaxContext = Annotated[
     int | None,
     typer.Option(min=1, help="Tokens that a conversation may have.", rich_help_panel=_MODEL),
 ]
+KvBits = Annotated[
+    str | None,
+    typer.Option(
+        metavar="N or N,N",
+        help="Bits of remembered keys and values, or one number for each.",
+        rich_help_panel=_MODEL,
+    ),
+]
 System = Annotated[str | None, typer.Option(help="The system message.")]
 MaxTokens = Annotated[
     int | None, typer.Option(min=1, help="Tokens of a reply at most.", rich_help_panel=_SAMPLING)

@@ -80,6 +80,7 @@ def bench(
     offline: arguments.Offline = False,
     dtype: arguments.Dtype = None,
     max_context: arguments.MaxContext = None,
+    kv_bits: arguments.KvBits = None,
 ) -> None:
     """Measure how fast a model reads prompts and writes replies here.
 

@@ -32,6 +32,7 @@ def chat(
     offline: arguments.Offline = False,
     dtype: arguments.Dtype = None,
     max_context: arguments.MaxContext = None,
+    kv_bits: arguments.KvBits = None,
 ) -> None:
     """Talk with a model; /help lists the commands.
 

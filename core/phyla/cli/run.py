@@ -49,6 +49,7 @@ def run(
     offline: arguments.Offline = False,
     dtype: arguments.Dtype = None,
     max_context: arguments.MaxContext = None,
+    kv_bits: arguments.KvBits = None,
 ) -> None:
     """Answer a prompt; the reply goes to standard output as it comes.
 

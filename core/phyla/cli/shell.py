@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import sys
 from contextlib import contextmanager
 from dataclasses import dataclass, fields
@@ -31,6 +32,7 @@ class ModelChoice:
     offline: bool | None = None
     dtype: str | None = None
     max_context: int | None = None
+    kv_bits: str | None = None
 
     @classmethod
     def of(cls, context: typer.Context) -> Self:
@@ -94,8 +96,28 @@ def open_engine(choice: ModelChoice, registry: Registry) -> Engine:
             family=choice.family,
             dtype=choice.dtype,
             max_context=choice.max_context,
+            kv_bits=read_bits(choice.kv_bits),
             registry=registry,
         )
+
+
+def read_bits(text: str | None) -> int | tuple[int, int] | None:
+    """Read `8` or `8,4`.
+
+    Raises:
+        BadParameter: it is neither; which numbers there are is said by `phyla.load`.
+    """
+    if text is None:
+        return None
+    match = re.fullmatch(r"(\d+)(?:,(\d+))?", text.replace(" ", ""))
+    if match is None:
+        import typer
+
+        raise typer.BadParameter(
+            f"{text!r} is neither a number of bits nor two with a comma", param_hint="--kv-bits"
+        )
+    keys, values = match.groups()
+    return int(keys) if values is None else (int(keys), int(values))
 
 
 @contextmanager

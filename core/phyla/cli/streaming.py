@@ -63,8 +63,10 @@ def speed(reply: Reply) -> str:
     """A reply's counts and rates in one line."""
     usage, timings = reply.usage, reply.timings
     thought = f" ({usage.reasoning_tokens} of reasoning)" if usage.reasoning_tokens else ""
+    cached = f" ({usage.cached_tokens} remembered)" if usage.cached_tokens else ""
+    read = usage.prompt_tokens - usage.cached_tokens
     parts = [
-        f"prompt {usage.prompt_tokens} tokens, {_rate(usage.prompt_tokens, timings.prefill)}",
+        f"prompt {usage.prompt_tokens} tokens{cached}, {_rate(read, timings.prefill)}",
         # The first token comes with the prompt; the clock of the others starts there.
         f"reply {usage.completion_tokens} tokens{thought}, "
         f"{_rate(usage.completion_tokens - 1, timings.decode)}",

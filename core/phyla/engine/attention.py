@@ -7,16 +7,20 @@ last `window` of it if there is a window.
 from __future__ import annotations
 
 import math
+from typing import TYPE_CHECKING
 
 import mlx.core as mx
 
 from phyla.backend import on_cpu
 
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
 # On a CPU queries go in blocks: a block skips the keys that come after it, for a prompt read in one
 # go almost half of the work, and its scores stay in the cache.
 _QUERY_BLOCK = 64
 
-# Below this many keys one query is better served by the single fused operation.
+# From so many keys on it pays to build a softmax out of plain operations.
 _KEYS_FOR_PARTS = 512
 
 _LOG2_E = math.log2(math.e)
@@ -29,6 +33,7 @@ def attend(
     *,
     scale: float,
     window: int | None = None,
+    blocks: Sequence[tuple[int, int]] = (),
     sinks: mx.array | None = None,
 ) -> mx.array:
     """Causal attention.
@@ -39,20 +44,25 @@ def attend(
         values: `[B, kv_heads, N, value_dim]`.
         scale: multiplies the scores.
         window: how many positions a query sees, itself included.
+        blocks: `(start, stop)` among the T queries; those of one block see one another, also later
+            ones, and what is ahead is not bounded by the window.
         sinks: `[heads]` logits that take part in the softmax and carry no value.
 
     Returns:
         `[B, heads, T, value_dim]`.
     """
     count, stored = queries.shape[2], keys.shape[2]
+    if sinks is not None:
+        sinks = sinks.astype(queries.dtype)  # weights may be kept in a wider type
     if window is not None and stored > window + count - 1:
         keys, values = keys[:, :, -(window + count - 1) :], values[:, :, -(window + count - 1) :]
         stored = window + count - 1
     windowed = window is not None and stored > window
-    in_parts = count > 1 or stored >= _KEYS_FOR_PARTS
-    if on_cpu() and in_parts and sinks is None:
+    if on_cpu() and queries.shape[0] == count == 1 and sinks is None:
+        return attend_one(queries, [(keys, values)], scale=scale)
+    if on_cpu() and sinks is None and not blocks:
         limit = window if windowed else None
-        blocks = [
+        outs = [
             _softmax_of_parts(
                 queries[:, :, start : start + _QUERY_BLOCK],
                 *_seen(keys, values, stored - count + start, count - start, limit),
@@ -61,13 +71,50 @@ def attend(
             )
             for start in range(0, count, _QUERY_BLOCK)
         ]
-        return blocks[0] if len(blocks) == 1 else mx.concatenate(blocks, axis=2)
+        return outs[0] if len(outs) == 1 else mx.concatenate(outs, axis=2)
     mask: mx.array | str | None = None
-    if count > 1:
+    if blocks:
+        mask = _visible(count, stored, window if windowed else None, blocks)
+    elif count > 1:
         mask = _visible(count, stored, window) if windowed else "causal"
     return mx.fast.scaled_dot_product_attention(
         queries, keys, values, scale=scale, mask=mask, sinks=sinks
     )
+
+
+def attend_one(
+    queries: mx.array, rows: Sequence[tuple[mx.array, mx.array]], *, scale: float
+) -> mx.array:
+    """Attention of one query for each of several sequences, on a CPU.
+
+    What can be done for all rows at once is, since there an operation costs more than its work.
+
+    Args:
+        queries: `[B, heads, 1, key_dim]`.
+        rows: per row the keys `[1, kv_heads, N, key_dim]` and values that the query sees.
+        scale: multiplies the scores.
+
+    Returns:
+        `[B, heads, 1, value_dim]`.
+    """
+    count, heads, _, dim = queries.shape
+    grouped = (queries * scale).reshape(count, rows[0][0].shape[1], -1, dim)
+    each = [grouped] if count == 1 else mx.split(grouped, count)
+    outs = [
+        _likelihoods(query @ keys.swapaxes(-1, -2)) @ values
+        for query, (keys, values) in zip(each, rows, strict=True)
+    ]
+    out = outs[0] if count == 1 else mx.concatenate(outs)
+    return out.reshape(count, heads, 1, -1)
+
+
+def _likelihoods(scores: mx.array) -> mx.array:
+    """The softmax over the last axis."""
+    if scores.shape[-1] < _KEYS_FOR_PARTS:
+        return mx.softmax(scores, axis=-1, precise=True)
+    # A power of two costs half of an exponential, which with many keys is more than the operations.
+    weights = mx.power(2.0, (scores - scores.max(axis=-1, keepdims=True)) * _LOG2_E)
+    return weights / weights.sum(axis=-1, keepdims=True)
 
 
 def _seen(
@@ -96,9 +143,14 @@ def _softmax_of_parts(
     return out.reshape(rows, heads, count, values.shape[3])
 
 
-def _visible(count: int, stored: int, window: int | None) -> mx.array:
+def _visible(
+    count: int, stored: int, window: int | None, blocks: Sequence[tuple[int, int]] = ()
+) -> mx.array:
     """`[T, N]` booleans: which stored positions each query sees."""
     place = mx.arange(stored)
     query = mx.arange(stored - count, stored)[:, None]
     seen = place <= query
+    for start, stop in blocks:
+        first, end = stored - count + start, stored - count + stop
+        seen = seen | ((query >= first) & (query < end) & (place >= first) & (place < end))
     return seen if window is None else seen & (place > query - window)

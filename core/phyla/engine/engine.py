@@ -4,28 +4,28 @@ from __future__ import annotations
 
 import logging
 import time
-import weakref
+import warnings
 from datetime import datetime
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
-import mlx.core as mx
-
-from phyla.backend import on_cpu
+from phyla.caching import CacheLimits
 from phyla.checkpoint import Checkpoint, open_checkpoint
-from phyla.engine.generation import Request, Runtime, run
-from phyla.engine.history import told
-from phyla.engine.loading import Blueprint, build, plan
+from phyla.engine.encoder import Encoder
+from phyla.engine.generation import Generation, Request
+from phyla.engine.loading import Blueprint, plan
+from phyla.engine.machine import Limits, Machine
+from phyla.engine.prompt_cache import PromptCache
 from phyla.engine.resolve import check_token_ids, resolve
-from phyla.engine.stream import Channel, Stream
-from phyla.engine.template import ChatTemplate
-from phyla.engine.tool_choice import call_opening
+from phyla.engine.session import Session, Settled, Surroundings
+from phyla.engine.strand import Strand
+from phyla.engine.stream import Stream
 from phyla.engine.trace import Trace, trace
-from phyla.engine.worker import Worker
-from phyla.errors import BusyError, ContextOverflowError, RequestError
-from phyla.messages import read_messages, read_tools
+from phyla.errors import ContextOverflowError, MemoryLimitError, RequestError
+from phyla.kv_quantization import read_kv_quantization
 from phyla.options import Options, read_options
 from phyla.prompt import Prompt, read_ids
 from phyla.registry import discover
+from phyla.validation import check_text, shown
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -34,20 +34,20 @@ if TYPE_CHECKING:
 
     from typing_extensions import Self
 
+    from phyla.caching import Breakpoint
     from phyla.engine.tokenizer import Tokenizer
     from phyla.events import Reply
     from phyla.family import ThinkingLike
     from phyla.hooks import Observer
+    from phyla.kv_quantization import KVQuantizationLike
     from phyla.messages import MessagesLike, ToolLike
     from phyla.options import OptionsLike
     from phyla.registry import Registry
 
 _LOG = logging.getLogger("phyla")
 
-# Prompt tokens fed at once. On a CPU a chunk is the time between two looks at the cancel flag, and
-# more than this gains nothing there.
-_CPU_CHUNK = 512
-_GPU_CHUNK = 2048
+Priority = Literal["interactive", "background"]
+_PRIORITIES = ("interactive", "background")
 
 # What a context is when neither config.json nor the caller says.
 _UNKNOWN_CONTEXT = 4096
@@ -61,6 +61,9 @@ def load(
     offline: bool | None = None,
     dtype: str | None = None,
     max_context: int | None = None,
+    memory_limit: int | None = None,
+    cache: CacheLimits | None = None,
+    kv_bits: KVQuantizationLike = None,
     options: OptionsLike = None,
     registry: Registry | None = None,
     clock: Callable[[], datetime] = datetime.now,
@@ -76,6 +79,11 @@ def load(
         dtype: how to hold weights and activations, instead of the rule that `phyla inspect` shows:
             `float32`, `bfloat16`, `float16`, or `stored`.
         max_context: how many tokens a sequence may hold; the config's number when absent.
+        memory_limit: bytes that the sequences may take together, running and remembered; half of
+            what is free when absent.
+        cache: how much is remembered of requests that ended.
+        kv_bits: keep keys and values quantized: a number of bits, one for keys and one for values,
+            or a `KVQuantization`; as they are computed when absent.
         options: defaults for every request of this engine.
         registry: the families to choose from; all installed ones when absent.
         clock: what templates that print the date call.
@@ -87,12 +95,15 @@ def load(
         RequestError: an option is out of range.
     """
     defaults = read_options(options)
-    if max_context is not None and (type(max_context) is not int or max_context < 1):
+    _check_positive("max_context", max_context, "tokens")
+    _check_positive("memory_limit", memory_limit, "bytes")
+    quantized = read_kv_quantization(kv_bits)
+    if cache is not None and not isinstance(cache, CacheLimits):
         raise RequestError(
-            f"max_context should be a positive number of tokens, found {max_context!r}.",
-            field="max_context",
-            expected="a positive integer",
-            found=max_context,
+            f"cache should be phyla.CacheLimits; found {shown(cache)}.",
+            field="cache",
+            expected="phyla.CacheLimits",
+            found=cache,
         )
     if isinstance(source, Checkpoint):
         checkpoint = source
@@ -104,9 +115,13 @@ def load(
         resolve(defaults, Options(), {}),
         min(blueprint.config.vocab_size, blueprint.tokenizer.vocab_size),
     )
-    return Engine(
-        blueprint, defaults=defaults, max_context=max_context, registry=registry, clock=clock
+    limits = Limits(
+        context=max_context or blueprint.config.context_length or _UNKNOWN_CONTEXT,
+        memory=memory_limit,
+        cache=cache or CacheLimits(),
+        quantized=quantized,
     )
+    return Engine(blueprint, limits=limits, defaults=defaults, registry=registry, clock=clock)
 
 
 class Engine:
@@ -116,30 +131,19 @@ class Engine:
         self,
         blueprint: Blueprint,
         *,
+        limits: Limits,
         defaults: Options,
-        max_context: int | None = None,
         registry: Registry,
         clock: Callable[[], datetime] = datetime.now,
     ) -> None:
         self._blueprint = blueprint
+        self._context = limits.context
         self._defaults = defaults
         self._registry = registry
-        self._template = ChatTemplate(
-            blueprint.checkpoint.chat_templates, blueprint.tokenizer.special_tokens, clock
-        )
         self._observers = list(registry.observers())
-        self._worker = Worker(f"phyla {blueprint.checkpoint.name}")
-        self._open: weakref.WeakSet[Channel] = weakref.WeakSet()
-        # Runs when the engine is closed or dropped, and before the interpreter ends.
-        self._shut_down = weakref.finalize(self, _shut_down, self._worker, self._open)
-        self._context = max_context or blueprint.config.context_length or _UNKNOWN_CONTEXT
-        self._loaded: Runtime | None = None
-        try:
-            context = self._context
-            self._loaded = self._worker.submit(lambda: _prepare(blueprint, context)).result()
-        except BaseException:
-            self.close()
-            raise
+        self._machine = Machine(blueprint, limits)
+        allocation = self._machine.loaded.runtime.allocation
+        self._encoder = Encoder(blueprint, clock, bounded=not allocation.cuttable)
 
     # What it is.
 
@@ -168,6 +172,17 @@ class Engine:
         """The ids that end a turn."""
         return self._blueprint.eos
 
+    @property
+    def memory_used(self) -> int:
+        """Bytes of it that are spoken for by what runs, by sessions and by the prompt cache."""
+        loaded = self._machine.loaded
+        return self._machine.call(lambda: loaded.scheduler.running + loaded.pool.nbytes)
+
+    @property
+    def machine(self) -> Machine:
+        """The model on its thread; private, and here for the conformance suite."""
+        return self._machine
+
     # What it does.
 
     def encode(
@@ -177,6 +192,7 @@ class Engine:
         tools: Sequence[ToolLike] | None = None,
         tool_choice: str = "auto",
         thinking: ThinkingLike = None,
+        breakpoints: Sequence[Breakpoint] = (),
     ) -> Prompt:
         """Render a conversation with the checkpoint's template and tokenize it.
 
@@ -186,6 +202,7 @@ class Engine:
             tool_choice: `auto`; `none`, as if there were no tools; `required`, the reply is a call;
                 or the name of the tool that it must call.
             thinking: turns reasoning on or off, or names an effort; None leaves it to the template.
+            breakpoints: places up to which the prompt cache is to keep the conversation for a while.
 
         Raises:
             TemplateError: there is no template, or it refuses the conversation.
@@ -193,34 +210,17 @@ class Engine:
             RequestError: a message or tool is malformed, or the model cannot think or call tools in
                 the way that is asked for.
         """
-        dialect = self._blueprint.dialect
-        offered = read_tools(tools)
-        if tool_choice == "none":
-            offered = ()
-        opening = call_opening(dialect, offered, tool_choice)
-        setting = dialect.thinking_setting(thinking)
-        text = self._template.render(
-            told(read_messages(messages), dialect, instruction=setting.instruction),
-            offered,
-            variables=setting.variables,
-        )
-        opens_reasoning = dialect.opens_reasoning(text)
-        if opening and opens_reasoning and dialect.reasoning is not None:
-            # A reply that must be a call has no time to think.
-            text += dialect.reasoning.ending
-            opens_reasoning = False
-        text += opening
-        return Prompt(
-            ids=tuple(self.tokenizer.encode(text, add_special_tokens=False)),
-            text=text,
-            opens_reasoning=opens_reasoning,
-            tools=offered or None,
-            seed=opening,
+        return self._encoder.encode(
+            messages,
+            tools=tools,
+            tool_choice=tool_choice,
+            thinking=thinking,
+            breakpoints=breakpoints,
         )
 
     def encode_text(self, text: str) -> Prompt:
         """Tokenize plain text for a model without a chat template; adds the tokenizer's BOS."""
-        return Prompt(ids=tuple(self.tokenizer.encode(text, add_special_tokens=True)), text=text)
+        return self._encoder.encode_text(text)
 
     def stream(
         self,
@@ -230,22 +230,49 @@ class Engine:
         tool_choice: str = "auto",
         thinking: ThinkingLike = None,
         options: OptionsLike = None,
+        breakpoints: Sequence[Breakpoint] = (),
+        prompt_cache: bool = True,
+        namespace: str = "",
+        priority: Priority = "interactive",
     ) -> Stream:
         """Start a reply and return its handle: iterate it for events, or wait for `result()`.
 
         Everything about the request is checked before this returns.
 
+        Args:
+            messages: as `encode` takes them, or what it returned.
+            tools: likewise.
+            tool_choice: likewise.
+            thinking: likewise.
+            breakpoints: likewise.
+            options: how the reply is generated.
+            prompt_cache: whether to use and fill the prompt cache; False runs the prompt cold.
+            namespace: whose part of the prompt cache to use; no request sees another's part.
+            priority: `background` gives way to others wherever there is a queue.
+
         Raises:
             ContextOverflowError: the prompt leaves no room for a reply.
+            MemoryLimitError: it would need more memory than all sequences may take.
             PhylaError: as `encode` and `phyla.load` raise them for messages and options.
         """
         if isinstance(messages, Prompt):
-            _refuse_twice(tools=tools, tool_choice=tool_choice, thinking=thinking)
+            _refuse_twice(
+                tools=tools,
+                tool_choice=tool_choice,
+                thinking=thinking,
+                breakpoints=breakpoints or None,
+            )
         else:
             messages = self.encode(
-                messages, tools=tools, tool_choice=tool_choice, thinking=thinking
+                messages,
+                tools=tools,
+                tool_choice=tool_choice,
+                thinking=thinking,
+                breakpoints=breakpoints,
             )
-        return self._start(messages, options)
+        return self._start(
+            messages, options, prompt_cache=prompt_cache, namespace=namespace, priority=priority
+        )
 
     def chat(
         self,
@@ -255,16 +282,111 @@ class Engine:
         tool_choice: str = "auto",
         thinking: ThinkingLike = None,
         options: OptionsLike = None,
+        breakpoints: Sequence[Breakpoint] = (),
+        prompt_cache: bool = True,
+        namespace: str = "",
+        priority: Priority = "interactive",
     ) -> Reply:
         """Answer a conversation; `stream(...).result()`."""
         return self.stream(
-            messages, tools=tools, tool_choice=tool_choice, thinking=thinking, options=options
+            messages,
+            tools=tools,
+            tool_choice=tool_choice,
+            thinking=thinking,
+            options=options,
+            breakpoints=breakpoints,
+            prompt_cache=prompt_cache,
+            namespace=namespace,
+            priority=priority,
         ).result()
 
-    def generate(self, ids: Sequence[int] | Prompt, *, options: OptionsLike = None) -> Reply:
+    def generate(
+        self,
+        ids: Sequence[int] | Prompt,
+        *,
+        options: OptionsLike = None,
+        prompt_cache: bool = True,
+        namespace: str = "",
+        priority: Priority = "interactive",
+    ) -> Reply:
         """Continue token ids, as they are: no template, nothing added."""
-        prompt = ids if isinstance(ids, Prompt) else read_ids(ids, self._runtime.vocab_size)
-        return self._start(prompt, options).result()
+        return self._start(
+            ids if isinstance(ids, Prompt) else Prompt(ids=tuple(ids)),
+            options,
+            prompt_cache=prompt_cache,
+            namespace=namespace,
+            priority=priority,
+        ).result()
+
+    def session(
+        self,
+        *,
+        max_seq_len: int | None = None,
+        n_keep: int | None = None,
+        options: OptionsLike = None,
+    ) -> Session:
+        """Begin an empty sequence that can be appended to and gone on with, step by step.
+
+        Args:
+            max_seq_len: how many tokens it may hold; the context when absent.
+            n_keep: when it is full while a reply is made, keep so many tokens of its beginning,
+                forget half of the others, and go on; None ends the reply there.
+            options: defaults for its replies.
+
+        Raises:
+            RequestError: a number is out of range, or an option is.
+        """
+        longest = self._context
+        _check_positive("max_seq_len", max_seq_len, "tokens")
+        length = longest if max_seq_len is None else max_seq_len
+        if length > longest:
+            raise RequestError(
+                f"max_seq_len should be at most the context, {longest}; found {length}.",
+                field="max_seq_len",
+                expected=f"at most {longest}",
+                found=length,
+            )
+        if n_keep is not None and (type(n_keep) is not int or not 0 <= n_keep < length - 1):
+            raise RequestError(
+                f"n_keep should be less than max_seq_len - 1, {length - 1}; found {n_keep!r}.",
+                field="n_keep",
+                expected=f"0 to {length - 2}",
+                found=n_keep,
+            )
+        defaults = read_options(options)
+        self._settle(defaults)
+        loaded = self._machine.loaded
+
+        def make() -> Strand:
+            strand = Strand(loaded.runtime, max_seq_len=length, n_keep=n_keep)
+            loaded.scheduler.hold(strand)
+            return strand
+
+        strand = self._machine.call(make)
+        if n_keep is not None and not strand.can_shift:
+            warnings.warn(
+                "n_keep does nothing: this model cannot forget tokens from the middle.",
+                stacklevel=2,
+            )
+        observers = self._observers
+        surroundings = Surroundings(
+            self,
+            self._machine,
+            self._encoder,
+            self._settle,
+            lambda reply: _tell(observers, reply),
+        )
+        return Session(surroundings, strand, options=defaults)
+
+    @property
+    def cache(self) -> PromptCache:
+        """What is remembered of earlier prompts."""
+        return PromptCache(self._encoder, self._machine)
+
+    @property
+    def memory_limit(self) -> int:
+        """Bytes that the sequences may take together, running and remembered."""
+        return self._machine.loaded.memory
 
     def trace(self, ids: Sequence[int] | Prompt, *, extent: int | None = None) -> Trace:
         """The logits of every position and each layer's hidden states, for a prompt run whole.
@@ -272,21 +394,14 @@ class Engine:
         `extent` is how many tokens the sequence may reach, the prompt's own number when absent; a
         model with LongRoPE chooses its factors by it, in a reply by the prompt and `max_tokens`.
         """
-        prompt = read_ids(ids, self._runtime.vocab_size)
+        runtime = self._machine.loaded.runtime
+        prompt = read_ids(ids, runtime.vocab_size)
         self._check_room(prompt, least=0)
-        runtime = self._runtime
-        return self._worker.submit(lambda: trace(runtime, prompt, extent)).result()
+        return self._machine.call(lambda: trace(runtime, prompt, extent))
 
     def close(self) -> None:
         """Cancel what is running, end the engine's thread, and free the model."""
-        self._shut_down()
-        self._loaded = None
-
-    @property
-    def _runtime(self) -> Runtime:
-        if self._loaded is None:
-            raise BusyError("The engine is closed.", hint="Load the model again.")
-        return self._loaded
+        self._machine.close()
 
     def __enter__(self) -> Self:
         return self
@@ -299,38 +414,69 @@ class Engine:
     ) -> None:
         self.close()
 
-    def _start(self, prompt: Prompt, options: OptionsLike) -> Stream:
-        runtime = self._runtime
+    def _start(
+        self,
+        prompt: Prompt,
+        options: OptionsLike,
+        *,
+        prompt_cache: bool,
+        namespace: str,
+        priority: Priority,
+    ) -> Stream:
+        loaded = self._machine.loaded
+        runtime = loaded.runtime
         read_ids(prompt, runtime.vocab_size)
         self._check_room(prompt, least=1)
-        wanted = resolve(
-            read_options(options), self._defaults, self._blueprint.checkpoint.generation_config
-        )
-        check_token_ids(wanted, min(runtime.vocab_size, self.tokenizer.vocab_size))
+        if priority not in _PRIORITIES:
+            raise RequestError(
+                f"priority should be interactive or background; found {shown(priority)}.",
+                field="priority",
+                expected=_PRIORITIES,
+                found=priority,
+            )
+        check_text("namespace", namespace)
+        if not isinstance(prompt_cache, bool):
+            raise RequestError(
+                f"prompt_cache should be true or false; found {shown(prompt_cache)}.",
+                field="prompt_cache",
+                expected="true or false",
+                found=prompt_cache,
+            )
+        settled = self._settle(read_options(options))
         request = Request(
             prompt=prompt,
-            options=wanted,
-            processors=self._registry.logits_processors(read_options(options).over(self._defaults)),
+            options=settled.options,
+            processors=settled.processors,
             submitted=time.perf_counter(),
+            cached=prompt_cache,
+            namespace=namespace,
+            background=priority == "background",
         )
-        channel = Channel()
-        self._open.add(channel)
+        channel = self._machine.channel()
         observers = self._observers
-
-        def job() -> None:
-            try:
-                reply = run(runtime, request, channel.put, channel.cancelled.is_set)
-            except BaseException as error:  # noqa: BLE001 (the reader of the stream gets it)
-                channel.close(error)
-            else:
-                channel.close()
-                _tell(observers, reply)
-
-        self._worker.submit(job)
+        task = Generation(
+            runtime,
+            loaded.pool,
+            request,
+            channel,
+            lambda reply: _tell(observers, reply),
+            room=loaded.room,
+        )
+        if task.needed > loaded.memory:
+            raise MemoryLimitError(needed=task.needed, limit=loaded.memory)
+        self._machine.run(task)
         return Stream(channel, self)
 
+    def _settle(self, options: Options) -> Settled:
+        """The options of a request, with nothing left open, and what changes its logits."""
+        wanted = resolve(options, self._defaults, self._blueprint.checkpoint.generation_config)
+        runtime = self._machine.loaded.runtime
+        check_token_ids(wanted, min(runtime.vocab_size, runtime.known_ids))
+        processors = self._registry.logits_processors(options.over(self._defaults))
+        return Settled(wanted, processors)
+
     def _check_room(self, prompt: Prompt, *, least: int) -> None:
-        limit = self._runtime.context - least
+        limit = self._context - least
         if len(prompt.ids) > limit:
             raise ContextOverflowError(
                 limit=limit,
@@ -340,10 +486,15 @@ class Engine:
 
 
 def _refuse_twice(
-    *, tools: Sequence[ToolLike] | None, tool_choice: str, thinking: ThinkingLike
+    *,
+    tools: Sequence[ToolLike] | None,
+    tool_choice: str,
+    thinking: ThinkingLike,
+    breakpoints: Sequence[Breakpoint] | None,
 ) -> None:
     """What a prompt was encoded with cannot be said again with other values."""
     given = {"tools": tools, "tool_choice": tool_choice, "thinking": thinking}
+    given["breakpoints"] = breakpoints
     for field, value in given.items():
         if value not in (None, "auto"):
             raise RequestError(
@@ -359,32 +510,16 @@ def _tell(observers: list[Observer], reply: Reply) -> None:
     for observer in list(observers):
         try:
             observer.finished(reply)
-        except Exception:  # noqa: BLE001 (whatever an observer may raise)
+        except BaseException:  # noqa: BLE001 (whatever an observer may raise)
             observers.remove(observer)
             _LOG.exception("An observer (%s) failed and is set aside.", type(observer).__name__)
 
 
-def _shut_down(worker: Worker, channels: weakref.WeakSet[Channel]) -> None:
-    for channel in list(channels):
-        channel.cancelled.set()
-    worker.close()
-
-
-def _prepare(blueprint: Blueprint, context: int) -> Runtime:
-    """Build the model and what its requests share; on the engine's thread."""
-    if mx.metal.is_available():
-        # Without it macOS may page the weights out between two requests.
-        mx.set_wired_limit(int(mx.device_info()["max_recommended_working_set_size"]))
-    model = build(blueprint)
-    cpu = on_cpu()
-    return Runtime(
-        model=model,
-        tokenizer=blueprint.tokenizer,
-        dtype=blueprint.precision.activations,
-        context=context,
-        vocab_size=blueprint.config.vocab_size,
-        dialect=blueprint.dialect,
-        eos=blueprint.eos,
-        chunk=_CPU_CHUNK if cpu else _GPU_CHUNK,
-        run_ahead=not cpu,
-    )
+def _check_positive(field: str, found: object, unit: str) -> None:
+    if found is not None and (type(found) is not int or found < 1):
+        raise RequestError(
+            f"{field} should be a positive number of {unit}, found {found!r}.",
+            field=field,
+            expected="a positive integer",
+            found=found,
+        )

@@ -1,46 +1,42 @@
-"""One request, from its token ids to its reply: runs on the engine's thread.
+"""One stateless request, from its prompt to its reply, as a task of the scheduler.
 
-Ties the decode loop to the reader of the reply; knows no template and no family.
+Ties the pool, the decode loop and the reader of the reply together; knows no template and no family.
 """
 
 from __future__ import annotations
 
 import time
-from dataclasses import dataclass, replace
-from hashlib import blake2b
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from phyla.engine.decode import Cursor, Decoding
-from phyla.engine.reply_reader import ReplyReader
+from phyla.engine.answer import Answer, Voice
+from phyla.engine.decode import Cursor, Line, Paused
+from phyla.engine.pool import Key, Pin
+from phyla.engine.prefill import Prefill
 from phyla.engine.sampling import Sampler
-from phyla.errors import CancelledError
-from phyla.events import (
-    Event,
-    Finished,
-    FinishReason,
-    Reply,
-    TextDelta,
-    Timings,
-    TokenLogprob,
-    Usage,
-)
-from phyla.hooks import AnswerOnly
+from phyla.engine.scheduler import Task
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     import mlx.core as mx
 
-    from phyla.engine.classifier import SpanEvent
+    from phyla.engine.layers import Allocation, Layers
+    from phyla.engine.pool import Lease, Pool
+    from phyla.engine.pool import Snapshot as KeptState
     from phyla.engine.resolve import ResolvedOptions
     from phyla.engine.sampling import Sampled
-    from phyla.engine.tokenizer import Tokenizer
-    from phyla.family import Dialect, Model
+    from phyla.engine.stream import Channel
+    from phyla.events import FinishReason, Reply
+    from phyla.family import Model
     from phyla.hooks import LogitsProcessor
     from phyla.prompt import Prompt
 
-# Room that is made at once for a reply; a longer one grows the stores on the way.
-_RESERVED_REPLY = 1024
+# Tokens of a reply that are set aside at once; a longer one asks for more on the way.
+_REPLY = 512
+
+# Where snapshots are small, one is taken each time so many tokens of a prompt are read.
+_INTERVAL = 1024
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -48,204 +44,300 @@ class Runtime:
     """What every request of an engine shares.
 
     Attributes:
+        allocation: how the model's layers are stored.
         context: how many tokens a sequence may hold.
         vocab_size: rows of the head.
-        dialect: how the model marks what it says.
-        eos: ids that end a turn.
-        chunk: how many prompt tokens are fed at once.
-        run_ahead: whether the next step starts before the current token is read.
+        known_ids: how many ids the tokenizer knows.
+        chunk: how many prompt tokens are fed at once, at most.
+        voice: how the model marks what it says.
     """
 
     model: Model
-    tokenizer: Tokenizer
-    dtype: mx.Dtype
+    allocation: Allocation
     context: int
     vocab_size: int
-    dialect: Dialect
-    eos: frozenset[int]
+    known_ids: int
     chunk: int
-    run_ahead: bool
+    voice: Voice
+
+    def namespace(self, name: str, *, extent: int) -> str:
+        """The part of the pool where a sequence finds what it can use.
+
+        One that may reach `extent` tokens may be computed unlike one that stays shorter.
+        """
+        boundary = self.model.extent_boundary
+        far = boundary is not None and extent > boundary
+        return f"{'long' if far else 'short'}/{name}"
+
+    def nbytes(self, tokens: int) -> int:
+        """Bytes that a sequence of so many tokens takes at most."""
+        return self.allocation.nbytes(tokens, chunk=self.chunk)
+
+    def cursor(self, layers: Layers, *, extent: int, reserve: int) -> Cursor:
+        """A sequence that goes on from these layers."""
+        return Cursor(
+            self.model, layers, dtype=self.allocation.dtype, extent=extent, reserve=reserve
+        )
 
 
 @dataclass(frozen=True, kw_only=True)
 class Request:
-    """A checked request: it fits the context, and its options are resolved."""
+    """A checked request: it fits the context, and its options are resolved.
+
+    Attributes:
+        cached: whether the prompt cache is used, and filled.
+        namespace: whose entries of the prompt cache it may see.
+        background: whether it gives way to others in a queue.
+    """
 
     prompt: Prompt
     options: ResolvedOptions
     processors: Sequence[LogitsProcessor]
     submitted: float
+    cached: bool = True
+    namespace: str = ""
+    background: bool = False
 
 
-def run(
-    runtime: Runtime,
-    request: Request,
-    emit: Callable[[Event], None],
-    cancelled: Callable[[], bool],
-) -> Reply:
-    """Run a request to its end, handing out events on the way; the last is `Finished`."""
-    started = time.perf_counter()
-    prompt, options = request.prompt, request.options
-    room = runtime.context - len(prompt.ids)
-    limit = room if options.max_tokens is None else min(options.max_tokens, room)
-    cursor = Cursor(
-        runtime.model,
-        dtype=runtime.dtype,
-        extent=len(prompt.ids) + limit,
-        reserve=len(prompt.ids) + min(limit, _RESERVED_REPLY),
-    )
-    answer = _Answer(runtime, request, emit)
-    reason: FinishReason = "length" if limit == options.max_tokens else "context_full"
-    try:
-        logits = cursor.prefill(prompt.ids, chunk=runtime.chunk, cancelled=cancelled)
-    except CancelledError:
-        reason = "cancelled"
-    else:
-        sampler = Sampler(
-            options,
-            runtime.vocab_size,
-            prompt.ids,
-            answer.processors,
-            limit=runtime.tokenizer.vocab_size,
-        )
-        decoding = Decoding(cursor, logits, sampler, limit=limit, run_ahead=runtime.run_ahead)
-        decoding.force(answer.close_reasoning())
-        for sampled in decoding:
-            if answer.add(sampled):
-                reason = "stop"
-                break
-            if cancelled():
-                reason = "cancelled"
-                break
-            decoding.force(answer.close_reasoning())
-    reply = answer.finish(reason, started=started)
-    emit(Finished(reply))
-    return reply
+class Generation(Task):
+    """A request on its way.
 
+    Args:
+        runtime: what it shares with others.
+        pool: what is remembered of earlier prompts.
+        request: what is wanted.
+        channel: where events go, and where cancelling is asked for.
+        finished: told of the reply.
+        room: how many tokens the memory has room for.
+    """
 
-class _Answer:
-    """The reply as it grows: sampled tokens in, events out."""
-
-    def __init__(self, runtime: Runtime, request: Request, emit: Callable[[Event], None]) -> None:
-        options, prompt = request.options, request.prompt
+    def __init__(
+        self,
+        runtime: Runtime,
+        pool: Pool[Layers],
+        request: Request,
+        channel: Channel,
+        finished: Callable[[Reply], None],
+        *,
+        room: int,
+    ) -> None:
+        prompt, options = request.prompt, request.options
+        self.background = request.background
+        self._runtime = runtime
+        self._pool = pool
         self._request = request
-        self._tokenizer = runtime.tokenizer
-        self._emit = emit
-        self._stop_ids = frozenset(options.stop_token_ids)
-        if not options.ignore_eos:
-            self._stop_ids |= runtime.eos
-        self._reader = ReplyReader(
-            runtime.tokenizer,
-            runtime.dialect,
-            tools=prompt.tools,
-            stops=options.stop,
-            in_reasoning=prompt.opens_reasoning,
-            call_ids=_call_ids(prompt, options.seed),
-            seed=prompt.seed,
+        self._channel = channel
+        self._finished = finished
+        left = max(1, min(runtime.context, room) - len(prompt.ids))
+        self._limit = left if options.max_tokens is None else min(options.max_tokens, left)
+        self._reach = len(prompt.ids) + min(self._limit, _REPLY)
+        self._namespace = runtime.namespace(request.namespace, extent=self._extent)
+        self._answer = Answer(
+            runtime.voice,
+            prompt,
+            options,
+            processors=request.processors,
         )
-        self._reasoning = runtime.dialect.reasoning
-        self._closing = False
-        self._closed_at = 0  # how many tokens there are when reasoning has been closed for it
-        self._closing_tokens = 0  # those among them that still lie inside reasoning
-        self._tokens: list[int] = []
-        self._answer_from = 0  # how many tokens there were when the answer last began
-        self._logprobs: list[TokenLogprob] = []
-        self._told = 0
-        self._first_token_at: float | None = None
+        self._answer.resume(channel.put)
+        self._started: float | None = None
+        self._lease: Lease[Layers] | None = None
+        self._cached_tokens = 0
+        self._cursor: Cursor | None = None
+        self._snapshots: list[KeptState] = []
+        self._prefill: Prefill | None = None
+        self._stopped = False
+        self._paused: Paused | None = None
+        self._owner = object()  # of the pins; not the task itself, which they would keep alive
+        self._needed = self._need()
+
+    # What the scheduler asks.
 
     @property
-    def processors(self) -> list[LogitsProcessor]:
-        """The request's processors; those for the answer only skip the reasoning."""
-        return [
-            self._outside_reasoning(process) if isinstance(process, AnswerOnly) else process
-            for process in self._request.processors
-        ]
+    def cancelled(self) -> bool:
+        return self._channel.cancelled.is_set()
 
-    def _outside_reasoning(self, process: LogitsProcessor) -> LogitsProcessor:
-        def guarded(tokens: Sequence[int], logits: mx.array) -> mx.array:
-            if self._reader.classifier.reasoning_open or len(tokens) < self._closed_at:
-                return logits
-            return process(tokens[self._answer_from :], logits)
+    @property
+    def needed(self) -> int:
+        return self._needed
 
-        return guarded
+    def _need(self) -> int:
+        kept = sum(snapshot.nbytes for snapshot in self._snapshots)
+        expected = len(self._cuts(self._reach)) * self._runtime.allocation.snapshot_nbytes
+        return self._runtime.nbytes(self._reach) + max(kept, expected)
 
-    def add(self, sampled: Sampled) -> bool:
-        """Take the next token; return whether it ends the reply."""
-        token = sampled.token_id()
-        if self._first_token_at is None:
-            self._first_token_at = time.perf_counter()
-        self._tokens.append(token)
-        if self._request.options.logprobs:
-            self._logprobs.append(_logprob(self._tokenizer, sampled, token))
-        if token in self._stop_ids:
-            return True
-        reader = self._reader
-        was_open, thought = reader.classifier.reasoning_open, reader.reasoning_tokens
-        self._hand_out(reader.add(token))
-        if len(self._tokens) <= self._closed_at:
-            self._closing_tokens += reader.reasoning_tokens - thought
-        if was_open and not reader.classifier.reasoning_open:
-            self._answer_from = max(len(self._tokens), self._closed_at)
-        return reader.classifier.stopped
+    @property
+    def grown(self) -> bool:
+        assert self._cursor is not None
+        return self._cursor.length + 1 >= self._reach and self._reach < self._extent
 
-    def close_reasoning(self) -> Sequence[int]:
-        """The tokens that have to come next because the reasoning budget is spent, if it is."""
-        budget = self._request.options.reasoning_budget
-        if budget is None or self._reasoning is None:
-            return ()
-        if not self._reader.classifier.reasoning_open:
-            self._closing = False
-            return ()
-        if self._closing or self._reader.reasoning_tokens < budget:
-            return ()
-        self._closing = True
-        ending = self._tokenizer.encode(self._reasoning.ending, add_special_tokens=False)
-        self._closed_at = len(self._tokens) + len(ending)
-        return ending
+    def grow(self) -> None:
+        self._reach = min(self._extent, self._reach + max(_REPLY, self._reach // 2))
+        self._needed = self._need()
+        if self._cursor is not None:
+            self._cursor.layers.reserve(self._reach)
 
-    def finish(self, reason: FinishReason, *, started: float) -> Reply:
-        """No token follows: hand out what was withheld, and make the reply."""
-        self._hand_out(self._reader.finish())
-        if self._told < len(self._logprobs):
-            self._hand_out([TextDelta("")])
-        ended = time.perf_counter()
-        first_token_at = self._first_token_at or ended
-        request, classifier = self._request, self._reader.classifier
-        return Reply(
-            text=classifier.text,
-            reasoning=classifier.reasoning,
-            tool_calls=tuple(classifier.calls),
-            tool_call_errors=tuple(classifier.errors),
-            finish_reason=classifier.finish_reason(reason),
-            usage=Usage(
-                prompt_tokens=len(request.prompt.ids),
-                completion_tokens=len(self._tokens),
-                reasoning_tokens=self._reader.reasoning_tokens - self._closing_tokens,
-            ),
-            timings=Timings(
-                queue=started - request.submitted,
-                prefill=first_token_at - started,
-                decode=ended - first_token_at,
-            ),
-            seed=request.options.seed,
-            tokens=tuple(self._tokens),
-            logprobs=tuple(self._logprobs) if request.options.logprobs else None,
+    @property
+    def suspends(self) -> bool:
+        return True
+
+    @property
+    def _extent(self) -> int:
+        return len(self._request.prompt.ids) + self._limit
+
+    # What it does.
+
+    def begin(self) -> None:
+        request, runtime = self._request, self._runtime
+        if self._started is None:
+            self._started = time.perf_counter()
+        ids = self._fed_ids()
+        layers: Layers | None = None
+        if request.cached:
+            self._lease = self._pool.acquire(Key(ids), namespace=self._namespace)
+            layers = self._lease.layers
+            self._snapshots = list(self._lease.snapshots)
+            held = 0 if layers is None else layers.nbytes  # the pool lets entries be roomy
+            self._needed = max(self._need(), held)
+            if self._paused is None:
+                self._cached_tokens = self._lease.length
+        self._cursor = runtime.cursor(
+            layers or runtime.allocation.layers(), extent=self._extent, reserve=self._reach
         )
+        self._prefill = Prefill(self._cursor, ids, cuts=self._cuts(len(ids)))
 
-    def _hand_out(self, events: Sequence[SpanEvent]) -> None:
-        for event in events:
-            if isinstance(event, TextDelta) and self._told < len(self._logprobs):
-                event = replace(event, logprobs=tuple(self._logprobs[self._told :]))
-                self._told = len(self._logprobs)
-            self._emit(event)
+    def read(self, chunk: int) -> bool:
+        assert self._prefill is not None
+        self._prefill.step(chunk)
+        return self.digest()
 
+    @property
+    def joint(self) -> Prefill | None:
+        return self._prefill
 
-def _call_ids(prompt: Prompt, seed: int) -> str:
-    """What the ids of a reply's calls begin with: unlike in another turn, like in a repetition."""
-    digest = blake2b(repr((prompt.ids, seed)).encode(), digest_size=6)
-    return f"call_{digest.hexdigest()}"
+    def digest(self) -> bool:
+        assert self._prefill is not None
+        assert self._cursor is not None
+        if self._cursor.length in self._cuts(len(self._fed_ids())):
+            self._snapshots.append(self._cursor.layers.snapshot())
+        logits = self._prefill.logits
+        if logits is None:
+            return True
+        self._write(logits)
+        return False
 
+    def _write(self, logits: mx.array) -> None:
+        assert self._cursor is not None
+        self._prefill = None
+        if self._paused is not None:
+            self.line, self._paused = self._paused.resumed(self._cursor, logits), None
+            return
+        request, runtime = self._request, self._runtime
+        sampler = Sampler(
+            request.options,
+            runtime.vocab_size,
+            request.prompt.ids,
+            self._answer.processors,
+            limit=runtime.known_ids,
+        )
+        self.line = Line(self._cursor, logits, sampler, limit=self._limit)
+        self.line.force(self._answer.close_reasoning())
+        self.line.put_forced()
 
-def _logprob(tokenizer: Tokenizer, sampled: Sampled, token: int) -> TokenLogprob:
-    logprob, top = sampled.read_logprobs()
-    return TokenLogprob(token=token, text=tokenizer.token_text(token), logprob=logprob, top=top)
+    def take(self, sampled: Sampled) -> bool:
+        assert self.line is not None
+        if self._answer.add(sampled):
+            self._stopped = True
+            return False
+        self.line.force(self._answer.close_reasoning())
+        return True
+
+    def suspend(self) -> None:
+        if self.line is not None:
+            self._paused, self.line = self.line.paused(), None
+        self._store()
+
+    def end(self, reason: FinishReason) -> None:
+        if reason == "stop" and not self._stopped:
+            wanted = self._request.options.max_tokens
+            reason = "length" if self._limit == wanted else "context_full"
+        ids = self._request.prompt.ids
+        now = time.perf_counter()
+        # Stored first: whoever has seen the reply may count on it.
+        self._store()
+        reply = self._answer.finish(
+            reason,
+            submitted=self._request.submitted,
+            started=self._started or now,
+            prompt_tokens=len(ids),
+            cached_tokens=self._cached_tokens,
+            pinned_tokens=self._pool.pinned_length(Key(ids), namespace=self._namespace)
+            if self._request.cached
+            else 0,
+        )
+        self._channel.close()
+        self._finished(reply)
+
+    def fail(self, error: BaseException, *, sound: bool = True) -> None:
+        try:
+            if sound:
+                self._store(pins=False)
+            elif self._lease is not None:
+                self._pool.release(self._lease)
+        finally:
+            self._let_go()
+            self._channel.close(error)
+
+    # What is remembered.
+
+    def _fed_ids(self) -> tuple[int, ...]:
+        """What has to be fed before the next token can be drawn."""
+        return (*self._request.prompt.ids, *self._answer.tokens)
+
+    def _cuts(self, count: int) -> set[int]:
+        """Lengths at which a snapshot is worth its memory."""
+        allocation = self._runtime.allocation
+        if not self._request.cached or allocation.cuttable:
+            return set()
+        prompt = self._request.prompt
+        # Of ids whose inner structure nobody knows, at least the same ones may come again.
+        last = len(prompt.ids) - 1
+        boundaries = {min(boundary, last) for boundary in prompt.boundaries} or {last}
+        cuts = {*boundaries, *(pin.length for pin in prompt.pins)}
+        if allocation.snapshot_nbytes <= _INTERVAL * allocation.token_bytes:
+            cuts |= set(range(_INTERVAL, count, _INTERVAL))
+        return {cut for cut in cuts if 0 < cut <= count}
+
+    def _store(self, *, pins: bool = True) -> None:
+        cursor, request, lease = self._cursor, self._request, self._lease
+        wanted = pins and bool(request.prompt.pins)
+        if cursor is None or (
+            lease is not None and not (lease.lent or wanted) and cursor.length == lease.length
+        ):
+            # Nothing new, and what there is belongs to another entry.
+            if lease is not None:
+                self._pool.release(lease)
+            self._let_go()
+            return
+        if request.cached and cursor.length:
+            length = cursor.length
+            now = self._pool.clock()
+            stable = max((cut for cut in request.prompt.boundaries if cut <= length), default=0)
+            self._pool.store(
+                self._lease,
+                Key(self._fed_ids()[:length]),
+                cursor.layers,
+                snapshots=self._snapshots,
+                stable=stable or min(length, len(request.prompt.ids)),
+                namespace=self._namespace,
+                pins=[
+                    Pin(pin.length, now + pin.ttl, None, self._owner)
+                    for pin in request.prompt.pins
+                    if pins and pin.length <= length
+                ],
+            )
+        self._let_go()
+
+    def _let_go(self) -> None:
+        """Keep nothing alive that somebody else owns now."""
+        self._lease = self._cursor = self._prefill = None
+        self._snapshots = []

@@ -8,8 +8,6 @@ from typing import TYPE_CHECKING
 import mlx.core as mx
 import numpy as np
 
-from phyla.engine.decode import Cursor
-
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
@@ -47,8 +45,8 @@ class Trace:
 def trace(runtime: Runtime, prompt: Prompt, extent: int | None = None) -> Trace:
     """Run a prompt in one go, with nothing cached before, and keep everything."""
     count = len(prompt.ids)
-    cursor = Cursor(
-        runtime.model, dtype=runtime.dtype, extent=max(count, extent or 0), reserve=count
+    cursor = runtime.cursor(
+        runtime.allocation.layers(), extent=max(count, extent or 0), reserve=count
     )
     layers: list[LayerTrace] = []
 

@@ -19,6 +19,7 @@ from phyla.engine.quantize import (
 )
 from phyla.engine.weight_rules import Origin, Part, Permuted, Placed, Stacked, Stored, place
 from phyla.errors import CheckpointError
+from phyla.nn.wide import wide_parameters
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -50,7 +51,7 @@ def load_weights(
     Layers that the file holds quantized become their quantized counterparts first, unless
     `precision` asks for float32 weights; those whose module has no counterpart are unpacked.
     Matrices keep a stored type that is narrower than the activations'; everything else that is
-    floating-point is held in the activations' type.
+    floating-point is held in the activations' type, but for what a block keeps `Wide`.
 
     Args:
         model: a model with unset weights.
@@ -78,6 +79,7 @@ def load_weights(
     _check_shapes(placed, parameters, layers, schemes)
 
     kept = _quantize_modules(model, schemes) if precision.weights == "stored" else set()
+    wide = wide_parameters(model)
     reader = _Reader(checkpoint.load())
     filled: dict[str, mx.array] = {}
     batch: list[mx.array] = []
@@ -87,7 +89,12 @@ def load_weights(
         layer = layers.get(path) if kind == "weight" else None
         if layer is None:
             tensor = placed[name]
-            arrays = {name: _hold(reader.read(tensor.origin), tensor.dtype, precision)}
+            array = reader.read(tensor.origin)
+            if name in wide:
+                array = array.astype(mx.float32)
+            else:
+                array = _hold(array, tensor.dtype, precision)
+            arrays = {name: array}
         elif path in kept:
             arrays = {part.name: reader.read(part.origin) for part in layer.parts}
             for part in layer.parts[1:]:

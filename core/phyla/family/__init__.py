@@ -28,7 +28,9 @@ from phyla.family.dialect import (
     ThinkingSetting,
     switched_by,
 )
+from phyla.family.experts import expert_rules
 from phyla.family.family import Family
+from phyla.family.hybrid import HybridConfig, is_upstream, text_keys
 from phyla.family.model import Model
 from phyla.family.rope import RopeConfig, read_rope
 from phyla.family.step import Step, Tap
@@ -46,6 +48,7 @@ __all__ = [
     "FamilyConfig",
     "Full",
     "History",
+    "HybridConfig",
     "Model",
     "NoCache",
     "ReasoningMarks",
@@ -65,6 +68,9 @@ __all__ = [
     "ThinkingSetting",
     "Transpose",
     "WeightRule",
+    "expert_rules",
+    "is_upstream",
     "read_rope",
     "switched_by",
+    "text_keys",
 ]

@@ -15,21 +15,30 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, kw_only=True)
 class Full:
-    """Keys and values of every token: `heads * (key_dim + value_dim)` values a token."""
+    """Keys and values of every token: `heads * (key_dim + value_dim)` values a token.
+
+    With `bidirectional` the tokens of one media block see one another, also those that come later.
+    """
 
     heads: int
     key_dim: int
     value_dim: int
+    bidirectional: bool = False
 
 
 @dataclass(frozen=True, kw_only=True)
 class Sliding:
-    """Keys and values of the last `window` tokens; a query sees itself and `window - 1` before."""
+    """Keys and values of the last `window` tokens; a query sees itself and `window - 1` before.
+
+    With `bidirectional` the tokens of one media block see one another, also those that come later,
+    and still nothing further back than the window.
+    """
 
     window: int
     heads: int
     key_dim: int
     value_dim: int
+    bidirectional: bool = False
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -45,7 +54,7 @@ class Recurrent:
 
 @dataclass(frozen=True)
 class SharedWith:
-    """Reads the keys and values that another, earlier layer stored."""
+    """Reads the keys and values that another, earlier layer stored; it sees what that layer sees."""
 
     layer: int
 

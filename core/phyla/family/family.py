@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from phyla.family.dialect import Dialect
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
     from phyla.checkpoint import Checkpoint
     from phyla.family.config import FamilyConfig
@@ -42,6 +42,8 @@ class Family:
             family's, from its template or names. One that recognizes wins over one that does not
             ask; one that asks and does not recognize is out.
         dialect: looks at the checkpoint and says how its text is marked.
+        siblings: what looks like this family by name and is something else: by model type, the
+            words that say what it is. Such a checkpoint that nobody takes is refused with them.
     """
 
     name: str
@@ -51,3 +53,4 @@ class Family:
     weights: Callable[[Any, Checkpoint], Sequence[WeightRule]] = _no_rules
     recognizes: Callable[[Checkpoint], bool] | None = None
     dialect: Callable[[Checkpoint], Dialect] = _plain_dialect
+    siblings: Mapping[str, str] = field(default_factory=dict[str, str], hash=False)

@@ -22,6 +22,19 @@ class Model(nn.Module):
     one sequence; rows may stand at different positions; a layer never mixes rows.
     """
 
+    @property
+    def rotates_keys(self) -> bool:
+        """Whether `rotate_keys` is there; a session can then drop tokens from its middle."""
+        return False
+
+    @property
+    def extent_boundary(self) -> int | None:
+        """Where there is one: sequences that may grow longer than this are computed differently.
+
+        See `Step.extents`. What is remembered of one side is of no use to the other.
+        """
+        return None
+
     @abstractmethod
     def cache_kinds(self) -> Sequence[CacheKind]:
         """One kind per layer, in order."""
@@ -40,3 +53,7 @@ class Model(nn.Module):
     @abstractmethod
     def logits(self, hidden: mx.array) -> mx.array:
         """Project final hidden states `[..., D]` to logits `[..., V]`."""
+
+    def rotate_keys(self, layer: int, keys: mx.array, by: int) -> mx.array:
+        """Move a layer's stored keys `[B, kv_heads, T, key_dim]` to positions `by` further on."""
+        raise NotImplementedError("this model's positions cannot be moved")

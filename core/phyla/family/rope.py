@@ -13,7 +13,7 @@ from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from phyla.validation import shown
 
-RopeType = Literal["default", "linear", "llama3", "yarn", "longrope", "factors"]
+RopeType = Literal["default", "linear", "llama3", "yarn", "longrope", "proportional", "factors"]
 
 # One number per pair of rotated dimensions; its frequency is divided by it.
 _Factors = tuple[Annotated[float, Field(gt=0)], ...]
@@ -21,6 +21,9 @@ _Factors = tuple[Annotated[float, Field(gt=0)], ...]
 
 class RopeConfig(BaseModel):
     """How positions become rotation angles.
+
+    `proportional` is Gemma 4's: of a head's pairs, which lie half a head apart, the first
+    `partial_rotary_factor` rotate, at the frequencies they would have if all did.
 
     `factors` is a type of ours: each frequency is divided by its factor, as GGUF files store the
     Llama 3 rule already worked out.

@@ -3,13 +3,27 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
+from typing import TypeAlias
 
 import mlx.core as mx
 import mlx.nn as nn
 
 from phyla.backend import on_cpu
 
+# What stands between the two inner products of a gated MLP and its last: of gate and up.
+GatedActivation: TypeAlias = Callable[[mx.array, mx.array], mx.array]
+
 _LOG2_E = math.log2(math.e)
+
+# The tanh form of GELU is x * sigmoid(x * (_GELU_1 + _GELU_3 * x**2)).
+_GELU_1 = 2 * math.sqrt(2 / math.pi)
+_GELU_3 = 0.044715 * _GELU_1
+
+
+def silu(x: mx.array) -> mx.array:
+    """`x * sigmoid(x)`; on a CPU by a power of two, as in `swiglu`."""
+    return x / (1 + mx.power(2.0, x * -_LOG2_E)) if on_cpu() else nn.silu(x)
 
 
 @mx.compile
@@ -26,3 +40,19 @@ def swiglu(gate: mx.array, up: mx.array) -> mx.array:
     if on_cpu():
         return gate / (1 + mx.power(2.0, gate * -_LOG2_E)) * up
     return _fused_swiglu(gate, up)
+
+
+@mx.compile
+def _fused_geglu(gate: mx.array, up: mx.array) -> mx.array:
+    return nn.gelu_approx(gate) * up
+
+
+def geglu(gate: mx.array, up: mx.array) -> mx.array:
+    """`gelu(gate) * up` (Shazeer 2020, arXiv:2002.05202), GELU in its tanh form, as Gemma has it.
+
+    Compiled on a GPU only, as `swiglu`; on a CPU the power costs half of the hyperbolic tangent.
+    """
+    if on_cpu():
+        exponent = gate * (-_LOG2_E * _GELU_1 - _LOG2_E * _GELU_3 * gate.square())
+        return gate / (1 + mx.power(2.0, exponent)) * up
+    return _fused_geglu(gate, up)

@@ -6,7 +6,7 @@ A family chooses the blocks and their numbers; its model is a `CausalDecoder` bu
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 import mlx.core as mx
 import mlx.nn as nn
@@ -20,7 +20,7 @@ from phyla.family import (
     Sliding,
     Step,
 )
-from phyla.nn.activations import swiglu
+from phyla.nn.activations import GatedActivation, swiglu
 from phyla.nn.fusion import Fusable, join_linears
 from phyla.nn.rope import Rope, Rotation
 
@@ -137,10 +137,18 @@ class Attention(Fusable):
 
 
 class GatedMLP(nn.Module):
-    """`down(silu(gate(x)) * up(x))` (Shazeer 2020, arXiv:2002.05202)."""
+    """`down(activation(gate(x), up(x)))` (Shazeer 2020, arXiv:2002.05202)."""
 
-    def __init__(self, dim: int, hidden: int, *, bias: bool = False) -> None:
+    def __init__(
+        self,
+        dim: int,
+        hidden: int,
+        *,
+        bias: bool = False,
+        activation: GatedActivation = swiglu,
+    ) -> None:
         super().__init__()
+        self.activation = activation
         self.gate_proj = nn.Linear(dim, hidden, bias=bias)
         self.up_proj = nn.Linear(dim, hidden, bias=bias)
         self.down_proj = nn.Linear(hidden, dim, bias=bias)
@@ -152,7 +160,7 @@ class GatedMLP(nn.Module):
 
     def __call__(self, x: mx.array) -> mx.array:
         """`[..., D]` to `[..., D]`."""
-        return self.down_proj(swiglu(self.gate_proj(x), self.up_proj(x)))
+        return self.down_proj(self.activation(self.gate_proj(x), self.up_proj(x)))
 
 
 class DecoderLayer(nn.Module):
@@ -188,6 +196,19 @@ class DecoderLayer(nn.Module):
         return out if self.residual_scale == 1.0 else out * self.residual_scale
 
 
+class Layer(Protocol):
+    """What a `CausalDecoder` asks of its layers."""
+
+    @property
+    def cache_kind(self) -> CacheKind:
+        """What the layer needs remembered."""
+        ...
+
+    def __call__(self, x: mx.array, rotation: Rotation, cache: Any, /) -> mx.array:
+        """`[B, T, D]` to `[B, T, D]`; `cache` is of the layer's kind."""
+        ...
+
+
 class CausalDecoder(Model):
     """Embedding, decoder layers, final norm, head.
 
@@ -207,7 +228,7 @@ class CausalDecoder(Model):
         *,
         vocab_size: int,
         dim: int,
-        layers: Sequence[DecoderLayer],
+        layers: Sequence[Layer],
         rope: Rope,
         norm_eps: float,
         tied: bool,
@@ -229,7 +250,7 @@ class CausalDecoder(Model):
     def from_config(
         cls,
         config: DecoderConfig,
-        layers: Sequence[DecoderLayer],
+        layers: Sequence[Layer],
         *,
         embedding_scale: float = 1.0,
         head_scale: float = 1.0,
@@ -262,6 +283,20 @@ class CausalDecoder(Model):
             hidden = layer(hidden, rotation, cache)
             step.tap(index, hidden)
         return self.norm(hidden)
+
+    @property
+    def extent_boundary(self) -> int | None:
+        """The rotary embedding's."""
+        return self.rope.extent_boundary
+
+    @property
+    def rotates_keys(self) -> bool:
+        """Whether the rotary embedding can be moved."""
+        return self.rope.turns
+
+    def rotate_keys(self, layer: int, keys: mx.array, by: int) -> mx.array:
+        """Move stored keys to positions `by` further on; all layers share one rotation."""
+        return self.rope.turn(keys, by)
 
     def logits(self, hidden: mx.array) -> mx.array:
         """`[..., D]` to `[..., V]`."""

@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import mlx.core as mx
 import mlx.nn as nn
 
 from phyla.backend import on_cpu
-from phyla.nn.activations import swiglu
+from phyla.nn.activations import GatedActivation, swiglu
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 # Below this many (token, expert) pairs, sorting costs more than the scattered reads it saves.
 _SORT_FROM = 64
@@ -80,8 +85,11 @@ class QuantizedExpertLinear(nn.Module):
 class ExpertMLPs(nn.Module):
     """The gated MLPs of all experts, under the names that MLX conversions use."""
 
-    def __init__(self, experts: int, dim: int, hidden: int) -> None:
+    def __init__(
+        self, experts: int, dim: int, hidden: int, *, activation: GatedActivation = swiglu
+    ) -> None:
         super().__init__()
+        self.activation = activation
         self.gate_proj = ExpertLinear(experts, dim, hidden)
         self.up_proj = ExpertLinear(experts, dim, hidden)
         self.down_proj = ExpertLinear(experts, hidden, dim)
@@ -91,22 +99,41 @@ class ExpertMLPs(nn.Module):
 
         With many tokens the pairs are sorted by expert, so each expert's weights are read once.
         """
-        count, per_token = chosen.shape
-        flat = chosen.reshape(-1)
-        tokens = mx.repeat(mx.arange(count), per_token)
-        in_order = flat.size >= _SORT_FROM
-        order = mx.argsort(flat) if in_order else None
-        if order is not None:
-            flat, tokens = flat[order], tokens[order]
-        rows = x[tokens][:, None, :]  # (N * K, 1, D)
-        hidden = swiglu(
-            self.gate_proj(rows, flat, in_order=in_order),
-            self.up_proj(rows, flat, in_order=in_order),
-        )
-        out = self.down_proj(hidden, flat, in_order=in_order)[:, 0, :]
-        if order is not None:
-            out = out[mx.argsort(order)]
-        return out.reshape(count, per_token, -1)
+
+        def run(rows: mx.array, experts: mx.array, in_order: bool) -> mx.array:
+            hidden = self.activation(
+                self.gate_proj(rows, experts, in_order=in_order),
+                self.up_proj(rows, experts, in_order=in_order),
+            )
+            return self.down_proj(hidden, experts, in_order=in_order)
+
+        return through_experts(x, chosen, run)
+
+
+def through_experts(
+    x: mx.array, chosen: mx.array, run: Callable[[mx.array, mx.array, bool], mx.array]
+) -> mx.array:
+    """Run tokens `[N, D]` through experts `chosen` `[N, K]`; gives `[N, K, out]`.
+
+    `run(rows, experts, in_order)` gets one row `[1, D]` for each pair of a token and an expert,
+    stacked, and the numbers of the experts; with many pairs those are in ascending order.
+    """
+    count, per_token = chosen.shape
+    flat = chosen.reshape(-1)
+    tokens = mx.repeat(mx.arange(count), per_token)
+    in_order = flat.size >= _SORT_FROM
+    order = mx.argsort(flat) if in_order else None
+    if order is not None:
+        flat, tokens = flat[order], tokens[order]
+    out = run(x[tokens][:, None, :], flat, in_order)[:, 0, :]
+    if order is not None:
+        out = out[mx.argsort(order)]
+    return out.reshape(count, per_token, -1)
+
+
+def weighted_sum(out: mx.array, weights: mx.array) -> mx.array:
+    """Experts' outputs `[N, K, D]` by weights `[N, K]`, added in float32; `[N, D]` as `out` is."""
+    return (out * weights[..., None].astype(mx.float32)).sum(axis=1).astype(out.dtype)
 
 
 class SparseMoE(nn.Module):

@@ -45,13 +45,15 @@ class Rope:
 
     Args:
         config: the rotary keys.
-        head_dim: width of a head; `int(head_dim * partial_rotary_factor)` of it is rotated.
+        head_dim: width of a head; `int(head_dim * partial_rotary_factor)` of it is rotated, by the
+            type `proportional` all of it, most pairs by an angle of 0.
         max_positions: config.json's `max_position_embeddings`, from which YaRN and LongRoPE derive
             their factor when it is not given.
     """
 
     def __init__(self, config: RopeConfig, head_dim: int, max_positions: int | None = None) -> None:
-        self.dims = int(head_dim * config.partial_rotary_factor)
+        whole = config.type == "proportional"
+        self.dims = head_dim if whole else int(head_dim * config.partial_rotary_factor)
         self.amplitude, frequencies = _frequencies(config, self.dims, max_positions)
         self._frequencies = mx.array(frequencies)
         self._long: mx.array | None = None
@@ -74,6 +76,23 @@ class Rope:
             mx.concatenate([cos, cos], axis=-1)[:, None],
             mx.concatenate([-sin, sin], axis=-1)[:, None],
         )
+
+    @property
+    def extent_boundary(self) -> int | None:
+        """LongRoPE: sequences that may grow longer than this use the other list of factors."""
+        return None if self._long is None else self._boundary
+
+    @property
+    def turns(self) -> bool:
+        """Whether `turn` is there: not for LongRoPE, whose angles depend on the sequence."""
+        return self._long is None
+
+    def turn(self, keys: mx.array, by: int) -> mx.array:
+        """Move rotated keys `[B, heads, T, head_dim]` to positions `by` further on."""
+        assert self.turns
+        angles = by * self._frequencies
+        cos, sin = mx.cos(angles), mx.sin(angles)
+        return Rotation(mx.concatenate([cos, cos]), mx.concatenate([-sin, sin]))(keys)
 
     def _rows(self, step: Step) -> mx.array:
         if self._long is None:
@@ -107,6 +126,8 @@ def _frequencies(
         case "linear":
             assert config.factor is not None
             return 1.0, base / np.float32(config.factor)
+        case "proportional":
+            return 1.0, _proportional(config, base)
         case "factors":
             assert config.factors is not None
             return 1.0, base / _row(config.factors)
@@ -117,6 +138,13 @@ def _frequencies(
         case "longrope":
             assert config.short_factor is not None
             return _longrope_amplitude(config, max_positions), base / _row(config.short_factor)
+
+
+def _proportional(config: RopeConfig, base: NDArray[np.float32]) -> NDArray[np.float32]:
+    """Gemma 4's rule: the fast pairs rotate as ever, the slow ones carry no position."""
+    rotating = int(config.partial_rotary_factor * len(base))
+    slow = np.arange(len(base)) >= rotating
+    return np.where(slow, np.float32(0), base / np.float32(config.factor or 1.0))
 
 
 def _llama3(config: RopeConfig, base: NDArray[np.float32]) -> NDArray[np.float32]:

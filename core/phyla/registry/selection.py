@@ -96,6 +96,13 @@ def unclaimed(
     broken: Sequence[BrokenPlugin],
 ) -> UnsupportedModelError:
     """The error of no family; tells what is close to it, and which plugins are missing and why."""
+    for _, family in claims:
+        if model_type is not None and (what := family.siblings.get(model_type)):
+            return UnsupportedModelError(
+                f"Model type {model_type!r} is {what}; no installed family runs it.",
+                model_type=model_type,
+                hint=f"Use a model of {family.name}: {', '.join(family.model_types)}.",
+            )
     known = sorted({known for _, family in claims for known in family.model_types})
     who = "No installed family" if name is None else f"No architecture of family {name!r}"
     what = (

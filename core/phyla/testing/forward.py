@@ -9,6 +9,7 @@ import numpy as np
 
 from phyla.checkpoint import open_checkpoint
 from phyla.engine.decode import Cursor
+from phyla.engine.layers import Allocation, Layers
 from phyla.engine.loading import build, plan
 from phyla.registry import discover
 
@@ -58,7 +59,7 @@ class Forward:
 
         `extent` is how many tokens the sequence may reach; as many as there are when None.
         """
-        cursor = self._cursor(extent or len(ids))
+        cursor = self.cursor(extent or len(ids))
         size = chunk or len(ids)
         pieces = [
             np.array(cursor.trace(ids[start : start + size], _ignore))
@@ -71,14 +72,14 @@ class Forward:
 
         The prompt is read in chunks and the rest token by token, as generation does.
         """
-        cursor = self._cursor(len(ids))
+        cursor = self.cursor(len(ids))
         rows = [cursor.prefill(ids[:prompt], chunk=chunk)]
         rows += [cursor.advance(mx.array(token)) for token in ids[prompt:]]
         return np.array(mx.stack(rows))
 
     def greedy(self, ids: Sequence[int], count: int, *, chunk: int = 512) -> list[int]:
         """The `count` likeliest tokens after `ids`, each after the one before."""
-        cursor = self._cursor(len(ids) + count)
+        cursor = self.cursor(len(ids) + count)
         logits = cursor.prefill(ids, chunk=chunk)
         tokens: list[int] = []
         for _ in range(count):
@@ -88,8 +89,11 @@ class Forward:
                 logits = cursor.advance(token)
         return tokens
 
-    def _cursor(self, extent: int) -> Cursor:
-        return Cursor(self.model, dtype=self._dtype, extent=extent, reserve=extent)
+    def cursor(self, extent: int, layers: Layers | None = None) -> Cursor:
+        """A sequence that may reach `extent` tokens, empty or with what these layers hold."""
+        if layers is None:
+            layers = Allocation(tuple(self.model.cache_kinds()), self._dtype).layers()
+        return Cursor(self.model, layers, dtype=self._dtype, extent=extent, reserve=extent)
 
 
 def token_id(token: mx.array) -> int:

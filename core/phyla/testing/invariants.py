@@ -11,6 +11,7 @@ import pytest
 from phyla.engine.engine import Engine, load
 from phyla.events import Finished, TextDelta
 from phyla.testing.forward import Forward, assert_close
+from phyla.testing.memory import Memory
 from phyla.testing.thorough import some
 from phyla.testing.tiny import prompt_ids
 
@@ -43,6 +44,7 @@ class Subject:
     folder: Path
     engine: Engine
     forward: Forward
+    registry: Registry | None = None
 
 
 def subjects(
@@ -61,12 +63,12 @@ def subjects(
         tiny = table[request.param]
         folder = tiny.write(tmp_path_factory.mktemp("tiny") / tiny.name, registry=registry)
         with load(folder, dtype="float32", max_context=_ENDLESS, registry=registry) as engine:
-            yield Subject(tiny.name, folder, engine, Forward(folder, registry=registry))
+            yield Subject(tiny.name, folder, engine, Forward(folder, registry=registry), registry)
 
     return subject
 
 
-class Conformance:
+class Conformance(Memory):
     """The suite; subclass it as `class TestConformance(Conformance)` next to a `subject` fixture.
 
     The tests need no reference implementation, so they cannot tell a right model from a wrong one
@@ -111,7 +113,7 @@ class Conformance:
         assert_close(trace.logits, subject.forward.logits(ids))
 
     def test_activations_stay_in_their_type_in_16_bits(self, subject: Subject) -> None:
-        with load(subject.folder, dtype="bfloat16") as engine:
+        with load(subject.folder, dtype="bfloat16", registry=subject.registry) as engine:
             trace = engine.trace(prompt_ids(9))
         assert {layer.dtype for layer in trace.layers} == {"bfloat16"}
         assert np.isfinite(trace.logits).all()

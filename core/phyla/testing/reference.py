@@ -33,13 +33,15 @@ class Reference:
 
     def __init__(self, folder: Path) -> None:
         import torch
-        from transformers import AutoModelForCausalLM
+        from transformers import AutoConfig
 
         self._torch = torch
         # The class that comes out is known only once the config is read.
-        self._model: Any = AutoModelForCausalLM.from_pretrained(
-            folder, dtype=torch.float32, attn_implementation="eager"
-        ).eval()
+        self._model: Any = (
+            _class_for(AutoConfig.from_pretrained(folder))
+            .from_pretrained(folder, dtype=torch.float32, attn_implementation="eager")
+            .eval()
+        )
 
     def logits(self, ids: Sequence[int]) -> NDArray[np.float32]:
         """The logits `[T, V]` of every position, in one pass."""
@@ -85,14 +87,27 @@ def write_reference_checkpoint(
         dtype: what they are stored as.
         chat_template: the chat template, or None.
     """
-    from transformers import AutoConfig, AutoModelForCausalLM
+    from transformers import AutoConfig
 
     keys = {key: value for key, value in config.items() if key != "model_type"}
-    model = AutoModelForCausalLM.from_config(AutoConfig.for_model(config["model_type"], **keys))
+    known = AutoConfig.for_model(config["model_type"], **keys)
+    model = _class_for(known).from_config(known)
     model.save_pretrained(folder)
     (folder / "config.json").replace(folder / RESAVED_CONFIG)
     tensors = random_tensors(tensor_shapes(folder), seed=seed, dtype=dtype)
     return write_files(folder, config, tensors, chat_template=chat_template)
+
+
+def _class_for(config: Any) -> Any:
+    """The class that makes a model: of text alone where there is one, else with its towers."""
+    from transformers import (
+        MODEL_FOR_CAUSAL_LM_MAPPING,
+        AutoModelForCausalLM,
+        AutoModelForImageTextToText,
+    )
+
+    has_text_model = type(config) in MODEL_FOR_CAUSAL_LM_MAPPING
+    return AutoModelForCausalLM if has_text_model else AutoModelForImageTextToText
 
 
 def tensor_shapes(folder: Path) -> dict[str, tuple[int, ...]]:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import mlx.core as mx
 import pytest
 from hypothesis import given, settings
@@ -10,9 +12,18 @@ from hypothesis import strategies as st
 from phyla.engine import attention
 from phyla.engine.attention import attend
 
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
 
 def plainly(
-    queries: mx.array, keys: mx.array, values: mx.array, scale: float, window: int | None
+    queries: mx.array,
+    keys: mx.array,
+    values: mx.array,
+    scale: float,
+    window: int | None,
+    blocks: Sequence[tuple[int, int]] = (),
+    sinks: mx.array | None = None,
 ) -> mx.array:
     count, stored, heads = queries.shape[2], keys.shape[2], queries.shape[1]
     keys = mx.repeat(keys, heads // keys.shape[1], axis=1)
@@ -20,10 +31,16 @@ def plainly(
     query = mx.arange(stored - count, stored)[:, None]
     place = mx.arange(stored)
     seen = place <= query
+    for start, stop in blocks:
+        one, other = query - (stored - count), place - (stored - count)
+        seen = seen | ((one >= start) & (one < stop) & (other >= start) & (other < stop))
     if window is not None:
         seen = seen & (place > query - window)
-    scores = (queries @ keys.swapaxes(-1, -2)) * scale
-    return mx.softmax(mx.where(seen, scores, -mx.inf), axis=-1) @ values
+    scores = mx.where(seen, (queries @ keys.swapaxes(-1, -2)) * scale, -mx.inf)
+    if sinks is not None:
+        column = mx.broadcast_to(sinks[:, None, None], (*scores.shape[:3], 1))
+        scores = mx.concatenate([scores, column], axis=-1)
+    return mx.softmax(scores, axis=-1)[..., :stored] @ values
 
 
 def agree(
@@ -77,3 +94,47 @@ def test_a_sink_takes_part_of_the_weight_and_adds_nothing() -> None:
     values = mx.ones((1, 1, 1, 4))
     out = attend(queries, keys, values, scale=1.0, sinks=mx.zeros((1,)))
     assert mx.allclose(out, mx.full((1, 1, 1, 4), 0.5))
+
+
+@given(
+    before=st.integers(0, 20),
+    cuts=st.lists(st.integers(0, 20), min_size=2, max_size=6, unique=True),
+    window=st.none() | st.integers(1, 30),
+    sunk=st.booleans(),
+    fused=st.booleans(),
+)
+@settings(max_examples=60, deadline=None)
+def test_media_blocks_see_ahead_and_no_further_back_than_the_window(
+    before: int, cuts: list[int], window: int | None, sunk: bool, fused: bool
+) -> None:
+    cuts.sort()
+    blocks = list(zip(cuts[::2], cuts[1::2], strict=False))
+    parts = mx.random.split(mx.random.key(before), 4)
+    queries = mx.random.normal((2, 4, 20, 8), key=parts[0])
+    keys = mx.random.normal((2, 2, before + 20, 8), key=parts[1])
+    values = mx.random.normal((2, 2, before + 20, 6), key=parts[2])
+    sinks = mx.random.normal((4,), key=parts[3]) if sunk else None
+    with pytest.MonkeyPatch.context() as patch:
+        if fused:
+            patch.setattr(attention, "on_cpu", lambda: False)
+        found = attend(queries, keys, values, scale=0.5, window=window, blocks=blocks, sinks=sinks)
+    right = plainly(queries, keys, values, 0.5, window, blocks, sinks)
+    assert mx.allclose(found, right, atol=1e-5)
+
+
+@pytest.mark.parametrize("dtype", [mx.float16, mx.bfloat16])
+def test_sinks_may_be_kept_in_a_wider_type_than_the_rest(dtype: mx.Dtype) -> None:
+    queries, keys = (mx.ones((1, heads, 3, 8), dtype) for heads in (4, 2))
+    out = attend(queries, keys, keys, scale=0.5, sinks=mx.zeros((4,), mx.float32))
+    assert out.dtype == dtype
+    right = plainly(queries, keys, keys, 0.5, None, (), mx.zeros((4,), dtype))
+    assert mx.allclose(out, right, atol=0.02)
+
+
+@pytest.mark.parametrize("count", [1, 7])
+@pytest.mark.parametrize("stored", [9, 600])
+def test_keys_that_are_not_seen_may_hold_anything(count: int, stored: int) -> None:
+    queries, values = mx.ones((1, 2, count, 8)), mx.ones((1, 2, stored, 8))
+    values[:, :, : stored - count - 2] = mx.nan
+    out = attend(queries, values, values, scale=0.5, window=3)
+    assert mx.allclose(out, mx.ones_like(out))

@@ -274,7 +274,7 @@ class Subject:
 
     @property
     def dialect(self) -> Dialect:
-        return self.scripted.engine._runtime.dialect
+        return self.scripted.engine.machine.loaded.runtime.voice.dialect
 
 
 @pytest.fixture(scope="module", params=CASES)

@@ -79,7 +79,7 @@ class Thinking(NamedTuple):
     @property
     def ending(self) -> list[int]:
         """What closes reasoning for the model."""
-        reasoning = self.scripted.engine._runtime.dialect.reasoning
+        reasoning = self.scripted.engine.machine.loaded.runtime.voice.dialect.reasoning
         assert reasoning is not None
         return self.scripted.ids(reasoning.ending)
 
@@ -122,10 +122,8 @@ def model(
     request: pytest.FixtureRequest, loaded: Thinking, monkeypatch: pytest.MonkeyPatch
 ) -> Thinking:
     """The model, on a device that starts the next step before it has the token, or does not."""
-    runtime = loaded.scripted.engine._runtime
-    monkeypatch.setattr(
-        loaded.scripted.engine, "_loaded", replace(runtime, run_ahead=request.param)
-    )
+    scheduler = loaded.scripted.engine.machine.loaded.scheduler
+    monkeypatch.setattr(scheduler, "run_ahead", request.param)
     return loaded
 
 
@@ -229,8 +227,7 @@ def test_a_seed_makes_it_repeatable_on_every_device(
     engine = loaded.scripted.engine
     replies: list[Reply] = []
     for run_ahead in (False, True, False):
-        runtime = replace(engine._runtime, run_ahead=run_ahead)
-        monkeypatch.setattr(engine, "_loaded", runtime)
+        monkeypatch.setattr(engine.machine.loaded.scheduler, "run_ahead", run_ahead)
         replies.append(
             loaded.scripted.chat(
                 None,
@@ -440,6 +437,6 @@ def test_what_was_thought_before_a_reply_is_cancelled_is_kept(
         reply = stream.result()
     assert reply.finish_reason == "cancelled"
     assert reply.text == ""
-    assert reply.reasoning == ("abcdefg" if opened_by == "the prompt" else "abcdef")
-    assert len(reply.tokens) == 7
+    assert reply.reasoning == letters
+    assert len(reply.tokens) == 6
     assert reply.usage.reasoning_tokens == len(reply.reasoning)

@@ -1,0 +1,177 @@
+"""From a conversation to a prompt: the checkpoint's template, its tokenizer, its dialect."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from phyla.caching import Breakpoint
+from phyla.engine.boundaries import PROBES, Boundaries
+from phyla.engine.history import told
+from phyla.engine.radix import common_length
+from phyla.engine.template import ChatTemplate
+from phyla.engine.tool_choice import call_opening
+from phyla.errors import RequestError, TemplateError
+from phyla.messages import Message, read_messages, read_tools
+from phyla.prompt import PinnedPrefix, Prompt
+from phyla.validation import shown
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+    from datetime import datetime
+
+    from phyla.engine.loading import Blueprint
+    from phyla.family import ThinkingLike
+    from phyla.messages import MessagesLike, ToolLike
+
+
+# A reply that no template changes.
+_REPLY = "7c1e4a-reply"
+
+
+class Encoder:
+    """Makes prompts for one checkpoint.
+
+    Args:
+        blueprint: what is known of the checkpoint.
+        clock: what templates that print the date call.
+        bounded: whether to look for all places where a later prompt may part from this one, which
+            is of use only to a model that cannot be cut anywhere.
+    """
+
+    def __init__(
+        self, blueprint: Blueprint, clock: Callable[[], datetime], *, bounded: bool
+    ) -> None:
+        self._dialect = blueprint.dialect
+        self._tokenizer = blueprint.tokenizer
+        self._bounded = bounded
+        self._template = ChatTemplate(
+            blueprint.checkpoint.chat_templates, blueprint.tokenizer.special_tokens, clock
+        )
+
+    def encode(
+        self,
+        messages: MessagesLike,
+        *,
+        tools: Sequence[ToolLike] | None = None,
+        tool_choice: str = "auto",
+        thinking: ThinkingLike = None,
+        breakpoints: Sequence[Breakpoint] = (),
+    ) -> Prompt:
+        """As `Engine.encode` has it."""
+        dialect = self._dialect
+        offered = read_tools(tools)
+        for place in breakpoints:
+            if not isinstance(place, Breakpoint):
+                raise RequestError(
+                    f"breakpoints should be phyla.Breakpoint values; found {shown(place)}.",
+                    field="breakpoints",
+                    expected="phyla.Breakpoint values",
+                    found=place,
+                )
+        if tool_choice == "none":
+            offered = ()
+        opening = call_opening(dialect, offered, tool_choice)
+        setting = dialect.thinking_setting(thinking)
+        conversation = told(read_messages(messages), dialect, instruction=setting.instruction)
+
+        def render(part: Sequence[Message], *, opens_reply: bool = False) -> str:
+            return self._template.render(
+                part, offered, add_generation_prompt=opens_reply, variables=setting.variables
+            )
+
+        text = render(conversation, opens_reply=True)
+        opens_reasoning = dialect.opens_reasoning(text)
+        if opening and opens_reasoning and dialect.reasoning is not None:
+            # A reply that must be a call has no time to think.
+            text += dialect.reasoning.ending
+            opens_reasoning = False
+        text += opening
+        ids = self.ids(text)
+        boundaries = Boundaries(render, self.ids, conversation, text, ids)
+        usual = {boundaries.before_reply()}
+        if self._bounded:
+            usual.add(boundaries.after_system())
+        return Prompt(
+            ids=ids,
+            text=text,
+            opens_reasoning=opens_reasoning,
+            tools=offered or None,
+            seed=opening,
+            boundaries=tuple(sorted(usual - {0})),
+            pins=tuple(
+                PinnedPrefix(length, place.ttl)
+                for place in breakpoints
+                if (length := boundaries.at(place))
+            ),
+        )
+
+    def encode_text(self, text: str) -> Prompt:
+        """As `Engine.encode_text` has it."""
+        return Prompt(ids=tuple(self._tokenizer.encode(text, add_special_tokens=True)), text=text)
+
+    def ids(self, text: str) -> tuple[int, ...]:
+        """Text as it is, nothing added."""
+        return tuple(self._tokenizer.encode(text, add_special_tokens=False))
+
+    def beginning(
+        self,
+        messages: MessagesLike,
+        *,
+        tools: Sequence[ToolLike] | None = None,
+        thinking: ThinkingLike = None,
+    ) -> tuple[int, ...]:
+        """The ids that every prompt begins with which begins with these messages.
+
+        Raises:
+            RequestError: there are none.
+        """
+        first = read_messages(messages)
+        whole = [
+            self.encode(
+                [*first, Message(role="user", content=probe)], tools=tools, thinking=thinking
+            )
+            for probe in PROBES
+        ]
+        ids = whole[0].ids[: common_length(whole[0].ids, whole[1].ids)]
+        if not ids:
+            raise RequestError(
+                "Prompts that begin with these messages share no token.", field="messages"
+            )
+        return ids
+
+    def follow_up(
+        self,
+        earlier: Sequence[Message],
+        messages: MessagesLike,
+        *,
+        tools: Sequence[ToolLike] | None = None,
+        thinking: ThinkingLike = None,
+    ) -> Prompt:
+        """What comes behind a reply to `earlier` for the conversation to go on with `messages`.
+
+        It begins with what the template writes to end a turn.
+
+        Raises:
+            TemplateError: the template refuses the conversation, or does not show replies.
+        """
+        # A template may tell the reply in its own way, and earlier ones in another; what it writes
+        # behind one it writes behind all.
+        following = read_messages(messages)
+        said = _REPLY
+        while any(said in message.model_dump_json() for message in following):
+            said += "."
+        reply = Message(role="assistant", content=said)
+        whole = self.encode([*earlier, reply, *following], tools=tools, thinking=thinking)
+        _, shown, rest = whole.text.rpartition(said)
+        if not shown:
+            raise TemplateError(
+                "The chat template does not show what the assistant said.",
+                reason="a reply is missing",
+                hint="Append the whole conversation to a new session.",
+            )
+        return Prompt(
+            ids=self.ids(rest) if rest else (),
+            text=rest,
+            opens_reasoning=whole.opens_reasoning,
+            tools=whole.tools,
+        )
