@@ -42,7 +42,7 @@ MARGIN = 1e-3
 def golden(tiny: Tiny, family: str, scratch: Path) -> dict[str, Any]:
     """What the reference computes for one tiny config."""
     config = dict(tiny.config)
-    scaled = family == "minicpm" and config.get("model_type") != "llama"
+    scaled = family == "minicpm" and config.get("model_type") in (None, "minicpm")
     folding = runpy.run_path(str(FAMILIES / "minicpm" / "folding.py")) if scaled else {}
     folder = scratch / "tiny"
     known = folding["llama_config"](config) if scaled else config
@@ -84,7 +84,11 @@ def _short(value: float) -> float:
 def main() -> None:
     """Write a golden file for each family, or for those that are named."""
     parser = argparse.ArgumentParser(description="Write the golden files of the tiny configs.")
-    parser.add_argument("families", nargs="*", default=["llama", "qwen3", "minicpm"])
+    parser.add_argument(
+        "families",
+        nargs="*",
+        default=["llama", "qwen3", "minicpm", "gemma4", "lfm2_vl", "nemotron_h"],
+    )
     for family in parser.parse_args().families:
         table = read_tiny(FAMILIES / family / "tiny.json")
         branches: dict[str, Any] = {}

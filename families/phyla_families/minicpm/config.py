@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from typing import ClassVar
+from collections.abc import Mapping
+from typing import Any, ClassVar, cast
 
-from pydantic import Field
+from pydantic import Field, model_validator
 
 from phyla.family import DecoderConfig
+from phyla_families.minicpm.siblings import refuse_siblings
 
 
 class Config(DecoderConfig):
@@ -24,6 +26,13 @@ class Config(DecoderConfig):
     scale_emb: float
     scale_depth: float
     dim_model_base: int = Field(gt=0)
+
+    @model_validator(mode="before")
+    @classmethod
+    def _is_no_sibling(cls, data: object) -> object:
+        if isinstance(data, Mapping):
+            refuse_siblings(cast("Mapping[str, Any]", data))
+        return data
 
 
 class LlamaConfig(DecoderConfig):

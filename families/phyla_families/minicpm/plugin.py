@@ -1,4 +1,4 @@
-"""MiniCPM: versions 1 to 4.1, and MiniCPM5, which is a Llama told by its chat template."""
+"""MiniCPM 1 to 4.1, MiniCPM3, MiniCPM5 (a Llama told by its template), MiniCPM-V 4.6 and 4.7's text."""
 
 from __future__ import annotations
 
@@ -6,9 +6,15 @@ from typing import TYPE_CHECKING
 
 from phyla.family import Family
 from phyla.hooks import hookimpl
+from phyla.nn import HybridDecoder
 from phyla_families.minicpm.config import Config, LlamaConfig
 from phyla_families.minicpm.dialect import dialect
+from phyla_families.minicpm.latent import build_latent
+from phyla_families.minicpm.latent_config import LatentConfig
 from phyla_families.minicpm.model import build, build_llama
+from phyla_families.minicpm.siblings import SIBLINGS
+from phyla_families.minicpm.vision_config import VisionConfig
+from phyla_families.minicpm.vision_weights import vision_rules
 from phyla_families.minicpm.weights import rules
 
 if TYPE_CHECKING:
@@ -38,6 +44,7 @@ MINICPM = Family(
     weights=rules,
     recognizes=is_minicpm,
     dialect=dialect,
+    siblings=SIBLINGS,
 )
 
 MINICPM5 = Family(
@@ -50,7 +57,25 @@ MINICPM5 = Family(
     dialect=dialect,
 )
 
+MINICPM3 = Family(
+    name="minicpm",
+    model_types=("minicpm3",),
+    config=LatentConfig,
+    model=build_latent,
+    weights=rules,
+    dialect=dialect,
+)
+
+MINICPM_V = Family(
+    name="minicpm",
+    model_types=("minicpmv4_6", "minicpmv4_7"),
+    config=VisionConfig,
+    model=HybridDecoder,
+    weights=vision_rules,
+    dialect=dialect,
+)
+
 
 @hookimpl
 def phyla_provide_families() -> Iterable[Family]:
-    return [MINICPM, MINICPM5]
+    return [MINICPM, MINICPM3, MINICPM5, MINICPM_V]

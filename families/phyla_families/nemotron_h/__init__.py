@@ -1,0 +1,1 @@
+"""Nemotron-H, Nemotron Nano v2 and Nemotron 3."""

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar, cast
 
 from pydantic import AliasChoices, Field, model_validator
 
 from phyla.family import DecoderConfig
+from phyla_families.qwen3.siblings import refuse_siblings
 
 if TYPE_CHECKING:
     from typing_extensions import Self
@@ -42,9 +43,13 @@ class Config(DecoderConfig):
     @model_validator(mode="before")
     @classmethod
     def _dense_heads_are_128_wide(cls, data: object) -> object:
-        if not isinstance(data, Mapping) or data.get("model_type") != "qwen3":
+        if not isinstance(data, Mapping):
             return data
-        return {**data, "head_dim": 128 if data.get("head_dim") is None else data["head_dim"]}
+        raw = dict(cast("Mapping[str, Any]", data))
+        refuse_siblings(raw)
+        if raw.get("model_type") == "qwen3" and raw.get("head_dim") is None:
+            raw["head_dim"] = 128
+        return raw
 
     @model_validator(mode="after")
     def _experts_are_described(self) -> Self:

@@ -1,0 +1,47 @@
+"""Checkpoints that look like Qwen3 by name or type, and are something else."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from phyla.errors import UnsupportedModelError
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+SIBLINGS: Mapping[str, str] = {
+    "qwen3_asr": "Qwen3-ASR, a speech recognizer",
+    "qwen3_omni_moe": "Qwen3-Omni, whose thinker and talker are models of their own",
+    "qwen3_omni_moe_thinker": "the thinker of Qwen3-Omni",
+    "qwen4_exp": "Qwen3.8-Flash-Next, an architecture of its own in spite of its name",
+    "qwen4_exp_text": "the text part of Qwen3.8-Flash-Next, an architecture of its own",
+}
+
+_OTHER_HEADS = ("ForSequenceClassification", "ForTokenClassification", "ForQuestionAnswering")
+
+
+def refuse_siblings(raw: Mapping[str, Any]) -> None:
+    """Look at config.json's content.
+
+    Raises:
+        UnsupportedModelError: the checkpoint is no Qwen3 that writes text.
+    """
+    what = _sibling(raw)
+    if what is not None:
+        raise UnsupportedModelError(
+            f"This checkpoint is {what}; the family 'qwen3' runs the text models of Qwen3, "
+            f"Qwen3-Next, Qwen3-VL and Qwen3.5.",
+            model_type=raw.get("model_type"),
+            hint="Use one of Qwen's chat models.",
+        )
+
+
+def _sibling(raw: Mapping[str, Any]) -> str | None:
+    kind = str(raw.get("model_type"))
+    if kind in SIBLINGS:
+        return SIBLINGS[kind]
+    names = raw.get("architectures")
+    for name in names if isinstance(names, list | tuple) else ():
+        if str(name).endswith(_OTHER_HEADS):
+            return f"a Qwen3 with another head than a language model's ({name})"
+    return None
