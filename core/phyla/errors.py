@@ -155,7 +155,7 @@ class MediaError(RequestError):
 
 
 class ContextOverflowError(RequestError):
-    """The prompt is longer than the context.
+    """The prompt is longer than the context, or a session has no room for what is appended.
 
     Attributes:
         limit: how many tokens the context holds.
@@ -163,8 +163,18 @@ class ContextOverflowError(RequestError):
         configured: how many tokens the model was made for, where that is known.
     """
 
-    def __init__(self, *, limit: int, excess: int, configured: int | None = None) -> None:
+    def __init__(
+        self, *, limit: int, excess: int, configured: int | None = None, session: bool = False
+    ) -> None:
         self.limit, self.excess, self.configured = limit, excess, configured
+        if session:
+            super().__init__(
+                f"The session would hold {limit + excess} tokens, {excess} more than the {limit} "
+                "that it has room for.",
+                field="session",
+                hint="Reset it, or make one with a larger max_seq_len or with n_keep.",
+            )
+            return
         if configured is None:
             hint = "Shorten the prompt; max_context can be raised up to the model's own limit."
         elif configured >= limit + excess:

@@ -9,6 +9,8 @@ from dataclasses import dataclass, fields
 from typing import TYPE_CHECKING
 
 from phyla.cli.interrupt import leave, leaving_at_once
+from phyla.errors import RequestError
+from phyla.kv_quantization import read_kv_quantization
 from phyla.registry import discover
 
 if TYPE_CHECKING:
@@ -86,6 +88,7 @@ def open_engine(choice: ModelChoice, registry: Registry) -> Engine:
     """What `phyla.load` does, with a sign of life on a terminal while weights are read."""
     from phyla.checkpoint import open_checkpoint
 
+    kv_bits = read_bits(choice.kv_bits)
     checkpoint = open_checkpoint(choice.source, revision=choice.revision, offline=choice.offline)
     # Not before: fetching a checkpoint draws progress bars of its own.
     with working(f"Loading {checkpoint.name}"):
@@ -96,7 +99,7 @@ def open_engine(choice: ModelChoice, registry: Registry) -> Engine:
             family=choice.family,
             dtype=choice.dtype,
             max_context=choice.max_context,
-            kv_bits=read_bits(choice.kv_bits),
+            kv_bits=kv_bits,
             registry=registry,
         )
 
@@ -105,19 +108,24 @@ def read_bits(text: str | None) -> int | tuple[int, int] | None:
     """Read `8` or `8,4`.
 
     Raises:
-        BadParameter: it is neither; which numbers there are is said by `phyla.load`.
+        BadParameter: it is neither, or MLX has no such quantization.
     """
     if text is None:
         return None
+    import typer
+
     match = re.fullmatch(r"(\d+)(?:,(\d+))?", text.replace(" ", ""))
     if match is None:
-        import typer
-
         raise typer.BadParameter(
             f"{text!r} is neither a number of bits nor two with a comma", param_hint="--kv-bits"
         )
     keys, values = match.groups()
-    return int(keys) if values is None else (int(keys), int(values))
+    bits = int(keys) if values is None else (int(keys), int(values))
+    try:
+        read_kv_quantization(bits)
+    except RequestError as error:
+        raise typer.BadParameter(str(error), param_hint="--kv-bits") from None
+    return bits
 
 
 @contextmanager

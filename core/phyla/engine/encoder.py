@@ -60,14 +60,14 @@ class Encoder:
         """As `Engine.encode` has it."""
         dialect = self._dialect
         offered = read_tools(tools)
-        for place in breakpoints:
-            if not isinstance(place, Breakpoint):
-                raise RequestError(
-                    f"breakpoints should be phyla.Breakpoint values; found {shown(place)}.",
-                    field="breakpoints",
-                    expected="phyla.Breakpoint values",
-                    found=place,
-                )
+        listed = isinstance(breakpoints, list | tuple)
+        if not listed or not all(isinstance(place, Breakpoint) for place in breakpoints):
+            raise RequestError(
+                f"breakpoints should be a list of phyla.Breakpoint; found {shown(breakpoints)}.",
+                field="breakpoints",
+                expected="a list of phyla.Breakpoint",
+                found=breakpoints,
+            )
         if tool_choice == "none":
             offered = ()
         opening = call_opening(dialect, offered, tool_choice)

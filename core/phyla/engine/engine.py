@@ -348,7 +348,8 @@ class Engine:
             )
         if n_keep is not None and (type(n_keep) is not int or not 0 <= n_keep < length - 1):
             raise RequestError(
-                f"n_keep should be less than max_seq_len - 1, {length - 1}; found {n_keep!r}.",
+                f"n_keep should be at least 0 and less than max_seq_len - 1, {length - 1}; found "
+                f"{shown(n_keep)}.",
                 field="n_keep",
                 expected=f"0 to {length - 2}",
                 found=n_keep,

@@ -497,7 +497,7 @@ class Session:
     def _check_room(self, count: int) -> None:
         room = self.max_seq_len - self.position
         if count > room:
-            raise ContextOverflowError(limit=self.max_seq_len, excess=count - room)
+            raise ContextOverflowError(limit=self.max_seq_len, excess=count - room, session=True)
 
     def _check_unread(
         self, ids: Sequence[int], embeddings: NDArray[np.float32] | None = None

@@ -33,7 +33,7 @@ SEEDED: Mapping[str, Any] = {"temperature": 1.5, "max_tokens": 10, "ignore_eos":
 
 
 # How many configs of a family an ordinary run takes.
-_MOST_SUBJECTS = 6
+_MOST_SUBJECTS = 3
 
 
 @dataclass(frozen=True)

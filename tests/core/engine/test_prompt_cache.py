@@ -260,6 +260,18 @@ def test_a_breakpoint_after_no_message_is_refused(engine: Engine, index: int) ->
         engine.chat("hi", breakpoints=[Breakpoint.after_message(index)])
 
 
+@pytest.mark.parametrize("wrong", ["x", Breakpoint.after_system(), [None], 3])
+def test_what_is_no_list_of_breakpoints_is_refused(engine: Engine, wrong: Any) -> None:
+    with pytest.raises(phyla.RequestError, match="breakpoints"):
+        engine.chat("hi", breakpoints=wrong)
+
+
+@pytest.mark.parametrize("wrong", [{"cache": {"entries": 3}}, {"cache": 3}, {"memory_limit": 1.5}])
+def test_limits_of_another_type_are_refused(folder: Path, wrong: dict[str, Any]) -> None:
+    with pytest.raises(phyla.RequestError):
+        opened(folder, **wrong)
+
+
 def test_a_prompt_carries_its_breakpoints_itself(engine: Engine) -> None:
     prompt = engine.encode("hi", breakpoints=[Breakpoint.after_message(0)])
     assert prompt.pins

@@ -25,6 +25,7 @@ from phyla.engine.engine import load
 from phyla.family import Step
 from phyla.testing import ScriptedEngine, assert_close, prompt_ids, write_checkpoint
 from phyla.testing.mixed import mixed, mixed_registry
+from phyla.testing.thorough import some
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -79,7 +80,7 @@ def make(folder: Path, name: str, **more: Any) -> phyla.Engine:
     return load(write_checkpoint(folder, config, registry=registry), registry=registry, **more)
 
 
-@pytest.fixture(scope="module", params=list(CONFIGS))
+@pytest.fixture(scope="module", params=list(some(CONFIGS, count=len(CONFIGS), most=2)))
 def every(
     request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[phyla.Engine]:
