@@ -161,12 +161,14 @@ class ContextOverflowError(RequestError):
         limit: how many tokens the context holds.
         excess: how many tokens too many there are.
         configured: how many tokens the model was made for, where that is known.
+        session: whether it is a session that is full.
     """
 
     def __init__(
         self, *, limit: int, excess: int, configured: int | None = None, session: bool = False
     ) -> None:
         self.limit, self.excess, self.configured = limit, excess, configured
+        self.session = session
         if session:
             super().__init__(
                 f"The session would hold {limit + excess} tokens, {excess} more than the {limit} "

@@ -315,6 +315,8 @@ def step(
     tokens = [line.pending for line in lines]
     upcoming = [line for line in lines if not line.last]
     ahead = bool(upcoming) and not any(line.waits for line in upcoming)
+    # Several lines keep all cores of a CPU busy, from which building would take one.
+    ahead = ahead and (run_ahead or len(upcoming) == 1)
     marks: dict[int, _Mark] = {}
     if ahead:
         if not run_ahead:

@@ -33,18 +33,22 @@ SEEDED: Mapping[str, Any] = {"temperature": 1.5, "max_tokens": 10, "ignore_eos":
 
 
 # How many configs of a family an ordinary run takes.
-_MOST_SUBJECTS = 3
+_MOST_SUBJECTS = 2
 
 
 @dataclass(frozen=True)
 class Subject:
-    """A tiny checkpoint, loaded twice: as an engine, and as its bare model in float32."""
+    """A tiny checkpoint, loaded twice: as an engine, and as its bare model in float32.
+
+    `remembers` says whether the slower tests of what engines remember are run on it.
+    """
 
     name: str
     folder: Path
     engine: Engine
     forward: Forward
     registry: Registry | None = None
+    remembers: bool = True
 
 
 def subjects(
@@ -55,6 +59,7 @@ def subjects(
     Of a long table an ordinary run takes an even choice, see `phyla.testing.thorough`.
     """
     names = list(some(table, count=len(table), most=_MOST_SUBJECTS))
+    remembering = set(some(names, count=len(names), most=1))
 
     @pytest.fixture(scope="module", params=names)
     def subject(
@@ -63,7 +68,14 @@ def subjects(
         tiny = table[request.param]
         folder = tiny.write(tmp_path_factory.mktemp("tiny") / tiny.name, registry=registry)
         with load(folder, dtype="float32", max_context=_ENDLESS, registry=registry) as engine:
-            yield Subject(tiny.name, folder, engine, Forward(folder, registry=registry), registry)
+            yield Subject(
+                tiny.name,
+                folder,
+                engine,
+                Forward(folder, registry=registry),
+                registry,
+                remembers=tiny.name in remembering,
+            )
 
     return subject
 

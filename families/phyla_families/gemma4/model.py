@@ -74,6 +74,16 @@ class Gemma4(Model):
         cap = self.config.final_logit_softcapping
         return logits if cap is None else mx.tanh(logits.astype(mx.float32) / cap) * cap
 
+    @property
+    def rotates_keys(self) -> bool:
+        """Both rotations can be moved."""
+        return self.rope.turns and self.global_rope.turns
+
+    def rotate_keys(self, layer: int, keys: mx.array, by: int) -> mx.array:
+        """Move stored keys to positions `by` further on, by the layer's own rotation."""
+        rope = self.rope if self.config.slides(layer) else self.global_rope
+        return rope.turn(keys, by)
+
     def _words(self, ids: mx.array) -> mx.array:
         """The ids to look up: a soft token of an image, a video or audio has no embedding."""
         for soft in self.config.soft_tokens:

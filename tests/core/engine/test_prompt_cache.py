@@ -15,6 +15,7 @@ from phyla.engine.radix import common_length
 from phyla.prompt import Prompt
 from phyla.testing import ScriptedEngine, prompt_ids, write_checkpoint
 from phyla.testing.mixed import MIXED, mixed, mixed_registry
+from phyla.testing.thorough import some
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -53,7 +54,7 @@ Tools: {{ tools | tojson }}<|im_end|>
 """
 
 
-@pytest.fixture(scope="module", params=KINDS)
+@pytest.fixture(scope="module", params=list(some(KINDS, count=len(KINDS), most=2)))
 def folder(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Path:
     path = tmp_path_factory.mktemp("tiny") / "mixed"
     return write_checkpoint(path, mixed(KINDS[request.param]), registry=REGISTRY)

@@ -80,7 +80,7 @@ def make(folder: Path, name: str, **more: Any) -> phyla.Engine:
     return load(write_checkpoint(folder, config, registry=registry), registry=registry, **more)
 
 
-@pytest.fixture(scope="module", params=list(some(CONFIGS, count=len(CONFIGS), most=2)))
+@pytest.fixture(scope="module", params=list(some(CONFIGS, count=len(CONFIGS), most=1)))
 def every(
     request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[phyla.Engine]:
