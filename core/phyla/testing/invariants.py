@@ -34,6 +34,8 @@ SEEDED: Mapping[str, Any] = {"temperature": 1.5, "max_tokens": 10, "ignore_eos":
 
 # How many configs of a family an ordinary run takes.
 _MOST_SUBJECTS = 2
+# And of how many a thorough run asks the slower tests of what engines remember.
+_MOST_REMEMBERING = 5
 
 
 @dataclass(frozen=True)
@@ -59,7 +61,9 @@ def subjects(
     Of a long table an ordinary run takes an even choice, see `phyla.testing.thorough`.
     """
     names = list(some(table, count=len(table), most=_MOST_SUBJECTS))
-    remembering = set(some(names, count=len(names), most=1))
+    # What engines remember depends on the kinds of layers and hardly on the rest of a config.
+    most = 1 if len(names) <= _MOST_SUBJECTS else _MOST_REMEMBERING
+    remembering = set(names[:: max(1, -(-len(names) // most))])
 
     @pytest.fixture(scope="module", params=names)
     def subject(

@@ -262,7 +262,7 @@ class Memory:
 
 def _skip_most(subject: Subject) -> None:
     if not subject.remembers:
-        pytest.skip("an ordinary run asks this of one config of a table")
+        pytest.skip("this is asked of some configs of a table")
 
 
 def _prompt(ids: Sequence[int]) -> Prompt:
