@@ -16,7 +16,7 @@ from phyla.family.caches import (
     StateCache,
 )
 from phyla.family.config import FamilyConfig
-from phyla.family.decoder import DecoderConfig
+from phyla.family.decoder import DecoderConfig, check_layer_types
 from phyla.family.dialect import (
     ALWAYS_THINKS,
     NEVER_THINKS,
@@ -68,6 +68,7 @@ __all__ = [
     "ThinkingSetting",
     "Transpose",
     "WeightRule",
+    "check_layer_types",
     "expert_rules",
     "is_upstream",
     "read_rope",

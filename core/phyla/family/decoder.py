@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar, cast
 
 from pydantic import Field, field_validator, model_validator
@@ -116,3 +116,18 @@ class DecoderConfig(FamilyConfig):
     def context_length(self) -> int | None:
         """How many tokens the model was made for."""
         return self.max_position_embeddings
+
+
+def check_layer_types(found: Sequence[str], *, count: int, known: Sequence[str]) -> None:
+    """Check config.json's `layer_types`: one for each of `count` layers, of those that are known.
+
+    Raises:
+        ValueError: they are not; for a validator of the config to raise.
+    """
+    if len(found) != count:
+        raise ValueError(
+            f"a config with {count} 'layer_types', one for each layer, not {len(found)}"
+        )
+    for kind in found:
+        if kind not in known:
+            raise ValueError(f"a config with 'layer_types' of {known}, not {kind!r}")

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, cast
 
 from pydantic import AliasChoices, Field, model_validator
 
-from phyla.family.decoder import DecoderConfig
+from phyla.family.decoder import DecoderConfig, check_layer_types
 
 if TYPE_CHECKING:
     from typing_extensions import Self
@@ -86,14 +86,7 @@ class HybridConfig(DecoderConfig):
 
     @model_validator(mode="after")
     def _each_layer_has_a_known_type(self) -> Self:
-        if len(self.layer_types) != self.num_hidden_layers:
-            raise ValueError(
-                f"a config with {self.num_hidden_layers} 'layer_types', one for each layer, not "
-                f"{len(self.layer_types)}"
-            )
-        for kind in self.layer_types:
-            if kind not in _LAYER_TYPES:
-                raise ValueError(f"a config with 'layer_types' of {_LAYER_TYPES}, not {kind!r}")
+        check_layer_types(self.layer_types, count=self.num_hidden_layers, known=_LAYER_TYPES)
         return self
 
     @model_validator(mode="after")

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, cast
 
 from pydantic import AliasChoices, Field, model_validator
 
-from phyla.family import DecoderConfig
+from phyla.family import DecoderConfig, check_layer_types
 from phyla_families.lfm2_vl.siblings import refuse_siblings
 
 if TYPE_CHECKING:
@@ -73,14 +73,7 @@ class Config(DecoderConfig):
 
     @model_validator(mode="after")
     def _each_layer_has_a_known_type(self) -> Self:
-        if len(self.layer_types) != self.num_hidden_layers:
-            raise ValueError(
-                f"a config with {self.num_hidden_layers} 'layer_types', one for each layer, not "
-                f"{len(self.layer_types)}"
-            )
-        for kind in self.layer_types:
-            if kind not in _LAYER_TYPES:
-                raise ValueError(f"a config with 'layer_types' of {_LAYER_TYPES}, not {kind!r}")
+        check_layer_types(self.layer_types, count=self.num_hidden_layers, known=_LAYER_TYPES)
         return self
 
     @model_validator(mode="after")

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, cast
 
 from pydantic import AliasChoices, Field, model_validator
 
-from phyla.family import DecoderConfig
+from phyla.family import DecoderConfig, check_layer_types
 from phyla_families.qwen3.siblings import refuse_siblings
 
 if TYPE_CHECKING:
@@ -69,14 +69,7 @@ class Config(DecoderConfig):
     def _each_layer_has_a_known_type(self) -> Self:
         if self.num_experts is not None or self.layer_types is None:
             return self  # Qwen3MoeForCausalLM does not read the key.
-        if len(self.layer_types) != self.num_hidden_layers:
-            raise ValueError(
-                f"a config with {self.num_hidden_layers} 'layer_types', one for each layer, not "
-                f"{len(self.layer_types)}"
-            )
-        for kind in self.layer_types:
-            if kind not in _LAYER_TYPES:
-                raise ValueError(f"a config with 'layer_types' of {_LAYER_TYPES}, not {kind!r}")
+        check_layer_types(self.layer_types, count=self.num_hidden_layers, known=_LAYER_TYPES)
         return self
 
     def is_sparse(self, layer: int) -> bool:
