@@ -51,7 +51,19 @@ if TYPE_CHECKING:
         Usage,
     )
     from phyla.kv_quantization import KVQuantization, Quantized
-    from phyla.messages import Message, Reasoning, Text, Tool, ToolCall, ToolResult
+    from phyla.media import MediaLimits
+    from phyla.messages import (
+        Audio,
+        Image,
+        Message,
+        Reasoning,
+        Text,
+        Tool,
+        ToolCall,
+        ToolResult,
+        Video,
+    )
+    from phyla.modality import Capabilities
     from phyla.options import Options
     from phyla.prompt import Prompt
 
@@ -86,18 +98,33 @@ _HOME = {
         ),
         "phyla.events",
     ),
+    "MediaLimits": "phyla.media",
+    "Capabilities": "phyla.modality",
     **dict.fromkeys(
-        ("Message", "Reasoning", "Text", "Tool", "ToolCall", "ToolResult"), "phyla.messages"
+        (
+            "Audio",
+            "Image",
+            "Message",
+            "Reasoning",
+            "Text",
+            "Tool",
+            "ToolCall",
+            "ToolResult",
+            "Video",
+        ),
+        "phyla.messages",
     ),
 }
 
 __all__ = [
+    "Audio",
     "Breakpoint",
     "BusyError",
     "CacheExplanation",
     "CacheLimits",
     "CacheStats",
     "CancelledError",
+    "Capabilities",
     "CheckpointError",
     "ConfigError",
     "ContextOverflowError",
@@ -105,8 +132,10 @@ __all__ = [
     "Engine",
     "Event",
     "Finished",
+    "Image",
     "KVQuantization",
     "MediaError",
+    "MediaLimits",
     "MemoryLimitError",
     "Message",
     "Options",
@@ -136,6 +165,7 @@ __all__ = [
     "UnsupportedModalityError",
     "UnsupportedModelError",
     "Usage",
+    "Video",
     "load",
 ]
 

@@ -29,6 +29,8 @@ class CacheLimits:
         idle_seconds: an entry that nobody used for so long is dropped, unless it is pinned; None
             keeps it.
         min_tokens: shorter prefixes are neither kept nor reused.
+        media_bytes: the most that the features of images, audio and videos may take up, which are
+            kept apart, for a picture to be looked at once.
 
     Raises:
         RequestError: a value is out of range; `field` names it.
@@ -38,6 +40,7 @@ class CacheLimits:
     entries: int = 64
     idle_seconds: float | None = 3600
     min_tokens: int = 16
+    media_bytes: int = 256 * 2**20
 
     def __post_init__(self) -> None:
         if self.bytes is not None:
@@ -46,6 +49,7 @@ class CacheLimits:
         if self.idle_seconds is not None:
             _seconds("idle_seconds", self.idle_seconds, otherwise=" or None")
         _integer("min_tokens", self.min_tokens, least=1)
+        _integer("media_bytes", self.media_bytes, least=0)
 
 
 @dataclass(frozen=True)
@@ -111,6 +115,10 @@ class CacheStats:
         hit_tokens: how many tokens the hits had not to compute.
         evictions: the entries dropped to make room.
         expirations: the entries dropped because nobody used them.
+        media: the images, audio and videos whose features are kept.
+        media_bytes: what those take up, beyond `bytes`.
+        media_hits: how often a tower had not to run.
+        media_misses: how often it had.
     """
 
     entries: int
@@ -123,6 +131,10 @@ class CacheStats:
     hit_tokens: int
     evictions: int
     expirations: int
+    media: int = 0
+    media_bytes: int = 0
+    media_hits: int = 0
+    media_misses: int = 0
 
 
 @dataclass(frozen=True, kw_only=True)

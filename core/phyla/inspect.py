@@ -118,7 +118,7 @@ class Report(_Part):
         dialect: how its text is marked.
         model_type: config.json's.
         architectures: config.json's.
-        modalities: what it reads.
+        modalities: what it reads: text, and what the checkpoint holds towers for.
         parameters: how many there are, whatever they are packed into.
         weights: how they are stored, the most parameters first.
         precision: what it would run with here.
@@ -203,7 +203,7 @@ def inspect(
         dialect=blueprint.dialect.name,
         model_type=checkpoint.model_type,
         architectures=_architectures(checkpoint.config),
-        modalities=("text",),
+        modalities=_modalities(blueprint),
         parameters=weights.parameters,
         weights=_shares(weights),
         precision=PrecisionReport(
@@ -229,6 +229,13 @@ def inspect(
         template_error=error,
         sampling=checkpoint_options(checkpoint.generation_config),
     )
+
+
+def _modalities(blueprint: Blueprint) -> tuple[str, ...]:
+    from phyla.modality import MODALITIES
+
+    able = (name for name in MODALITIES if blueprint.media.get(name) is not None)
+    return ("text", *able)
 
 
 def _architectures(config: Mapping[str, object]) -> tuple[str, ...]:

@@ -7,22 +7,27 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping, Sequence
-from typing import Annotated, Any, Literal, TypeAlias, cast
+from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeAlias, cast
 
 from pydantic import (
+    AfterValidator,
     BaseModel,
     ConfigDict,
     Discriminator,
     Field,
     Tag,
     ValidationError,
+    field_serializer,
     field_validator,
     model_validator,
 )
 from pydantic_core import PydanticCustomError
 
-from phyla.errors import EmptyInputError, RequestError, UnsupportedModalityError
+from phyla.errors import EmptyInputError, RequestError
 from phyla.validation import complaint, place, shown
+
+if TYPE_CHECKING:
+    from phyla.modality import Modality
 
 Role = Literal["system", "developer", "user", "assistant", "tool"]
 
@@ -85,7 +90,69 @@ class ToolResult(_Block):
     text: str = ""
 
 
-Block: TypeAlias = Annotated[Text | Reasoning | ToolCall | ToolResult, Field(discriminator="type")]
+class _Medium(_Block):
+    """What images, audio and videos have in common.
+
+    Attributes:
+        source: bytes, a path, a `file:`, `data:` or (where allowed) `http(s):` URL, base64 text, an
+            object of Pillow's, or an array; see `phyla.media`.
+        max_tokens: the most tokens of the prompt that it may take; None leaves it to the model.
+    """
+
+    source: Any = Field(repr=False)
+    max_tokens: int | None = Field(default=None, gt=0)
+
+    @field_validator("source")
+    @classmethod
+    def _there_is_a_source(cls, value: object) -> object:
+        if value is None:
+            raise ValueError("it is None, where bytes, a path, a URL or a picture should be")
+        return value
+
+    @field_serializer("source", when_used="json")
+    def _source_as_text(self, value: object) -> str:
+        return value if isinstance(value, str) else shown(value)
+
+
+class Image(_Medium):
+    """A picture."""
+
+    type: Literal["image"] = "image"
+
+
+class Audio(_Medium):
+    """A sound.
+
+    Attributes:
+        rate: samples a second, where the source is an array and does not say.
+    """
+
+    type: Literal["audio"] = "audio"
+    rate: int | None = Field(default=None, gt=0)
+
+
+class Video(_Medium):
+    """A film: its pictures, without the sound.
+
+    Attributes:
+        fps: how many frames of each second to look at; None leaves it to the model.
+        max_frames: the most frames to look at.
+        source_fps: frames a second of a source that is an array or a list of pictures.
+    """
+
+    type: Literal["video"] = "video"
+    fps: float | None = Field(default=None, gt=0)
+    max_frames: int | None = Field(default=None, gt=0)
+    source_fps: float | None = Field(default=None, gt=0)
+
+
+Medium: TypeAlias = Image | Audio | Video
+
+_BLOCKS = (Text, Reasoning, ToolCall, ToolResult, Image, Audio, Video)
+
+Block: TypeAlias = Annotated[
+    Text | Reasoning | ToolCall | ToolResult | Image | Audio | Video, Field(discriminator="type")
+]
 
 
 def _kind_of_content(value: object) -> str | None:
@@ -96,7 +163,7 @@ def _kind_of_content(value: object) -> str | None:
 
 # Told apart by hand, so that an error is about what the caller meant.
 Content: TypeAlias = Annotated[
-    Annotated[str, Tag("text")] | Annotated[tuple[Block, ...], Tag("blocks")],
+    Annotated[str, Tag("text")] | Annotated[Sequence[Block], AfterValidator(tuple), Tag("blocks")],
     Discriminator(
         _kind_of_content,
         custom_error_type="content",
@@ -136,7 +203,7 @@ class Message(BaseModel):
         for key, idle in _IDLE.items():
             if key in fields and (idle is ... or fields[key] is idle):
                 del fields[key]
-        content = fields.pop("content", None)
+        content = _with_media(fields.pop("content", None))
         calls = _of(list | tuple, fields, "tool_calls", "a list")
         thoughts = [_of(str, fields, key, "text") for key in ("reasoning_content", "reasoning")]
         reasoning = next((thought for thought in thoughts if thought), None)
@@ -165,12 +232,17 @@ class Message(BaseModel):
         """The content as blocks; text is one `Text` block, empty text none."""
         if isinstance(self.content, str):
             return (Text(text=self.content),) if self.content else ()
-        return self.content
+        return tuple(self.content)
 
     @property
     def text(self) -> str:
         """The plain text of the content, without reasoning, calls and media."""
         return "".join(block.text for block in self.blocks if isinstance(block, Text))
+
+    @property
+    def media(self) -> tuple[Medium, ...]:
+        """The images, audio and videos, in order."""
+        return tuple(block for block in self.blocks if isinstance(block, Image | Audio | Video))
 
 
 def _wrong(field: str, complaint: str, found: object) -> PydanticCustomError:
@@ -195,7 +267,8 @@ def _inner(error: ValidationError, where: str) -> PydanticCustomError:
 
 
 def _tool_content(content: object, call_id: str | None, name: object) -> object:
-    """A tool's answer as one block: from text, or from a list of texts."""
+    """A tool's answer as one block, from text or from a list of texts; its media stay behind it."""
+    media: tuple[object, ...] = ()
     if content is None or isinstance(content, str):
         text = content or ""
     elif isinstance(content, list | tuple):
@@ -205,17 +278,69 @@ def _tool_content(content: object, call_id: str | None, name: object) -> object:
                 complaint = "should be the `call_id` of the tool_result in the content"
                 raise _wrong("tool_call_id", complaint, call_id)
             return parts
-        text = "".join(_read_text(part, f"content[{i}]") for i, part in enumerate(parts))
+        media = tuple(part for part in parts if _type(part) in _MODALITIES)
+        texts = [(i, part) for i, part in enumerate(parts) if _type(part) not in _MODALITIES]
+        text = "".join(_read_text(part, f"content[{i}]") for i, part in texts)
     else:
         return content
     named = name if isinstance(name, str) else None
-    return (ToolResult(text=text, name=named, call_id=call_id or ""),)
+    return (ToolResult(text=text, name=named, call_id=call_id or ""), *media)
+
+
+# How formats in use call a medium: OpenAI's two, Anthropic's, and that of Hugging Face's templates.
+_MODALITIES: Mapping[object, Modality] = {
+    "image": "image", "image_url": "image", "input_image": "image",
+    "audio": "audio", "audio_url": "audio", "input_audio": "audio",
+    "video": "video", "video_url": "video", "input_video": "video",
+}  # fmt: skip
+
+# Where such a part keeps what it is about, and what else it may hold that is nothing to a model.
+_SOURCES = ("source", "url", "path", "data", "base64")
+_ASIDE = ("detail", "format", "media_type", "mime_type", "cache_control")
+
+
+def _with_media(content: object) -> object:
+    """The content with the media of other formats in our own."""
+    if not isinstance(content, list | tuple):
+        return content
+    parts = cast("Sequence[object]", content)
+    return [_read_medium(part, f"content[{i}]") for i, part in enumerate(parts)]
+
+
+def _read_medium(part: object, where: str) -> object:
+    kind = _type(part)
+    if not isinstance(kind, str) or kind not in _MODALITIES or not isinstance(part, Mapping):
+        return part
+    modality = _MODALITIES[kind]
+    fields = dict(cast("Mapping[str, Any]", part))
+    fields.pop("type")
+    for key in _ASIDE:
+        fields.pop(key, None)
+    keys = [key for key in dict.fromkeys((kind, modality, f"{modality}_url", *_SOURCES))
+            if fields.get(key) is not None]  # fmt: skip
+    if len(keys) != 1:
+        complaint = f"should say in one field what {modality} it is, such as 'source'"
+        raise _wrong(where, complaint, sorted(fields))
+    source = fields.pop(keys[0])
+    return {**fields, "type": modality, "source": _source(source, f"{where}.{keys[0]}", keys[0])}
+
+
+def _source(value: object, where: str, key: str) -> object:
+    if isinstance(value, Mapping):
+        inner = cast("Mapping[str, Any]", value)
+        keys = [name for name in _SOURCES if inner.get(name) is not None]
+        if len(keys) != 1:
+            raise _wrong(where, "should hold a 'url' or 'data'", sorted(inner))
+        return _source(inner[keys[0]], f"{where}.{keys[0]}", keys[0])
+    if key in ("data", "base64") and isinstance(value, str) and not value.startswith("data:"):
+        return f"data:;base64,{value}"  # said to be so, where it might be a path
+    return value
 
 
 def _type(part: object) -> object:
     if isinstance(part, Mapping):
         return cast("Mapping[str, object]", part).get("type")
-    return part.type if isinstance(part, Text | Reasoning | ToolCall | ToolResult) else None
+    return part.type if isinstance(part, _BLOCKS) else None
 
 
 def _read_text(part: object, where: str) -> str:
@@ -273,20 +398,12 @@ ToolLike: TypeAlias = Tool | Mapping[str, Any] | Callable[..., Any]
 # Words that `tool_choice` understands otherwise.
 _CHOICES = ("auto", "none", "required")
 
-_MEDIA = {
-    "image": "image", "image_url": "image", "input_image": "image",
-    "audio": "audio", "audio_url": "audio", "input_audio": "audio",
-    "video": "video", "video_url": "video", "input_video": "video",
-}  # fmt: skip
-_MEDIA_NAMES = {"image": "images", "audio": "audio", "video": "videos"}
-
 
 def read_messages(messages: MessagesLike) -> tuple[Message, ...]:
     """Read whatever a caller may pass as a conversation.
 
     Raises:
         EmptyInputError: there is no message.
-        UnsupportedModalityError: a message holds an image, audio or video item.
         RequestError: a message is malformed; the text names its index and field.
     """
     if isinstance(messages, str):
@@ -304,8 +421,6 @@ def read_messages(messages: MessagesLike) -> tuple[Message, ...]:
         raise EmptyInputError(
             "The conversation is empty.", field="messages", hint="Pass a message."
         )
-    for i, item in enumerate(messages):
-        _refuse_media(item, f"messages[{i}]")
     return tuple(_read(Message, item, f"messages[{i}]") for i, item in enumerate(messages))
 
 
@@ -349,25 +464,6 @@ def read_tools(tools: Sequence[ToolLike] | None) -> tuple[Tool, ...]:
 
 def _is_list(value: object) -> bool:
     return isinstance(value, Sequence) and not isinstance(value, str | bytes | bytearray)
-
-
-def _refuse_media(message: object, where: str) -> None:
-    if not isinstance(message, Mapping):
-        return
-    content = cast("Mapping[str, object]", message).get("content")
-    if not isinstance(content, list | tuple):
-        return
-    for i, part in enumerate(cast("Sequence[object]", content)):
-        kind = _type(part)
-        modality = _MEDIA.get(kind) if isinstance(kind, str) else None
-        if modality is not None:
-            raise UnsupportedModalityError(
-                f"{where}.content[{i}]: Phyla does not read {_MEDIA_NAMES[modality]} yet.",
-                modality=modality,
-                # Counted among the request's items of media, and the first is refused.
-                index=0,
-                hint="Leave it out, or describe it in words.",
-            )
 
 
 def _read_tool(item: ToolLike, where: str) -> Tool:

@@ -12,6 +12,7 @@ from phyla.validation import shown
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
+    from phyla.engine.media import PlacedMedia
     from phyla.messages import Tool
 
 
@@ -38,6 +39,7 @@ class Prompt:
         boundaries: lengths at which a later prompt is likely to part from this one, such as behind
             the system message and before the reply; the prompt cache keeps what it needs there.
         pins: prefixes that the prompt cache is to keep for a while.
+        media: the images, audio and videos in it, and where.
 
     Raises:
         RequestError: an id is no integer.
@@ -50,6 +52,7 @@ class Prompt:
     seed: str = ""
     boundaries: tuple[int, ...] = ()
     pins: tuple[PinnedPrefix, ...] = ()
+    media: tuple[PlacedMedia, ...] = ()
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "ids", _integers(self.ids))

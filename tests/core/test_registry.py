@@ -144,7 +144,6 @@ def test_the_listing_has_a_row_for_each_family_with_all_its_model_types():
     ).listing()
     (row,) = rows.families
     assert row.model_types == ("toy", "toy_moe")
-    assert row.modalities == ("text",)
     assert row.clash is None
     assert rows.broken == ()
 

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import dataclasses
 import inspect
 import re
 from pathlib import Path
 
 from phyla import errors
+from phyla.caching import CacheLimits, CacheStats
 from phyla.engine.engine import Engine, load
 from phyla.events import Reply
+from phyla.media import MediaLimits
 from phyla.options import Options
 from phyla.registry import discover
 
@@ -29,6 +32,30 @@ def test_the_families_page_lists_the_bundled_families_and_their_model_types():
         if row.distribution == "phyla"
     }
     assert {name: set(types.split(", ")) for name, types in table("families.md")} == bundled
+
+
+def test_the_media_page_says_of_every_bundled_family_what_it_reads():
+    bundled = {row.name for row in discover().listing().families if row.distribution == "phyla"}
+    assert {row[0] for row in table("media.md") if len(row) == 4} == bundled
+
+
+def test_the_media_page_names_every_limit_and_its_default():
+    said = {row[0]: row[2] for row in table("media.md") if len(row) == 3}
+    units = {"max_bytes": "512 MiB", "hosts": "all"}
+    for limit in dataclasses.fields(MediaLimits):
+        shown = units.get(limit.name)
+        if shown is None:
+            integer = type(limit.default) is int
+            shown = f"{limit.default:,}" if integer else str(limit.default).removesuffix(".0")
+        assert said[limit.name] == shown, limit.name
+    assert MediaLimits().max_bytes == 512 * 2**20
+
+
+def test_the_interface_page_names_every_number_of_the_prompt_cache():
+    rows = {row[0]: row[1] for row in table("api.md") if len(row) == 2}
+    for kind in (CacheLimits, CacheStats):
+        for field in dataclasses.fields(kind):
+            assert re.search(rf"\b{field.name}\b", rows[kind.__name__]), field.name
 
 
 def test_the_errors_page_lists_every_error_and_its_fault():

@@ -75,6 +75,9 @@ class Checkpoint:
         overrides: schemes of single layers, by module path in the checkpoint's own names; None
             stands for a layer left unquantized.
         load: opens all tensors, by name; nothing is read before a tensor is taken out.
+        preprocessing: what the files that say how media are prepared hold, by file name
+            (`preprocessor_config.json`, `processor_config.json`, `video_preprocessor_config.json`);
+            a file that is absent is absent here.
     """
 
     path: Path
@@ -88,6 +91,7 @@ class Checkpoint:
     quantization: QuantizationScheme | None
     overrides: Mapping[str, QuantizationScheme | None]
     load: Callable[[], TensorStore]
+    preprocessing: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
 
     @property
     def model_type(self) -> str | None:

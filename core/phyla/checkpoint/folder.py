@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from phyla.checkpoint.checkpoint import Checkpoint, TensorInfo
 from phyla.checkpoint.files import open_file, read_json, read_json_if_present
-from phyla.checkpoint.quantization import read_quantization
+from phyla.checkpoint.quantization import FP8_HINT, read_quantization
 from phyla.checkpoint.shards import read_shards
 from phyla.checkpoint.text_files import read_chat_templates, read_tokenizer
 from phyla.errors import CheckpointError
@@ -22,6 +22,9 @@ if TYPE_CHECKING:
 
     import mlx.core as mx
 
+_PREPROCESSING = (
+    "preprocessor_config.json", "processor_config.json", "video_preprocessor_config.json",
+)  # fmt: skip
 _UNREADABLE = frozenset(
     (
         *("F64", "F4", "F6_E2M3", "F6_E3M2"),
@@ -66,6 +69,11 @@ def read_folder(folder: Path, *, name: str | None = None) -> Checkpoint:
         quantization=quantization.scheme,
         overrides=quantization.overrides,
         load=functools.partial(_load, shards.paths),
+        preprocessing={
+            name: content
+            for name in _PREPROCESSING
+            if (content := read_json_if_present(folder / name))
+        },
     )
 
 
@@ -102,18 +110,29 @@ def _modelopt(exported: Mapping[str, Any]) -> Mapping[str, Any] | None:
 
 def _check_dtypes(tensors: Iterable[TensorInfo]) -> None:
     for tensor in tensors:
+        if tensor.name.endswith("_scale_inv"):
+            raise CheckpointError(
+                f"{tensor.file}: the tensor {tensor.name!r} is a scale of FP8 weights, which Phyla "
+                "does not read.",
+                file=tensor.file,
+                found="FP8 weights",
+                expected="F32, F16, BF16, or weights that MLX quantized",
+                field=tensor.name,
+                hint=FP8_HINT,
+            )
         if tensor.dtype not in _UNREADABLE:
             continue
         if tensor.dtype in _BYTE_SCALES and tensor.name.endswith(".scales"):
             continue
+        fp8 = tensor.dtype.startswith("F8")
         raise CheckpointError(
-            f"{tensor.file}: the tensor {tensor.name!r} is stored as {tensor.dtype}, which MLX "
-            "cannot compute with.",
+            f"{tensor.file}: the tensor {tensor.name!r} is stored as {tensor.dtype}"
+            f"{' (FP8)' if fp8 else ''}, which MLX cannot compute with.",
             file=tensor.file,
             found=tensor.dtype,
             expected="F32, F16, BF16, or weights that MLX quantized",
             field=tensor.name,
-            hint="Use an MLX conversion of the model, or its BF16 original.",
+            hint=FP8_HINT if fp8 else "Use an MLX conversion of the model, or its BF16 original.",
         )
 
 

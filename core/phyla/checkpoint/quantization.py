@@ -13,6 +13,10 @@ from typing import Any
 from phyla.checkpoint.checkpoint import QuantizationScheme
 from phyla.errors import CheckpointError
 
+FP8_HINT = (
+    "Use the unquantized original (usually the same name without `-FP8`), or an MLX conversion."
+)
+
 _AFFINE_BITS = (2, 3, 4, 5, 6, 8)
 
 # What MLX takes for a mode when bits or group size are not given; only affine has a choice.
@@ -45,6 +49,16 @@ def read_quantization(config: Mapping[str, Any]) -> Quantization:
     if not isinstance(entry, Mapping):
         raise _wrong(key, found=entry, expected="an object")
     method = entry.get("quant_method")
+    if method == "fp8":
+        raise CheckpointError(
+            "The weights are in FP8 ('fp8', with `weight_scale_inv` beside them), which Phyla does "
+            "not read.",
+            file="config.json",
+            found=method,
+            expected="MLX quantization, or none",
+            field=f"{key}.quant_method",
+            hint=FP8_HINT,
+        )
     if method not in (None, "mlx"):
         raise CheckpointError(
             f"The weights are quantized with {method!r}, which Phyla does not read.",

@@ -13,6 +13,7 @@ from phyla.cli.bench import bench
 from phyla.cli.chat import chat
 from phyla.cli.families import families
 from phyla.cli.inspect import inspect
+from phyla.cli.media_order import InOrder
 from phyla.cli.pull import pull
 from phyla.cli.run import run
 from phyla.cli.shell import Shell
@@ -49,7 +50,7 @@ def make_app(shell: Shell) -> typer.Typer:
     # A callback that needs no command lets `phyla --version` stand alone.
     app.callback(invoke_without_command=True)(_program)
     for command in (run, chat, families, inspect, bench, pull):
-        app.command()(command)
+        app.command(cls=InOrder)(command)
     shell.registry.add_commands(app)
     return app
 

@@ -11,6 +11,7 @@ import typer
 _MODEL = "Model"
 _SAMPLING = "Sampling"
 _TOOLS = "Reasoning and tools"
+_MEDIA = "Images, audio and video"
 
 
 class DtypeName(str, Enum):
@@ -143,6 +144,41 @@ ToolChoice = Annotated[
         metavar="CHOICE",
         help="auto, none, required (the reply is a call), or the tool that must be called.",
         rich_help_panel=_TOOLS,
+    ),
+]
+Images = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--image",
+        metavar="FILE",
+        help="A picture, for a model that reads them; repeatable.",
+        rich_help_panel=_MEDIA,
+    ),
+]
+Audios = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--audio",
+        metavar="FILE",
+        help="A sound, or the sound of a video; repeatable.",
+        rich_help_panel=_MEDIA,
+    ),
+]
+Videos = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--video",
+        metavar="FILE",
+        help="A video, without its sound; repeatable.",
+        rich_help_panel=_MEDIA,
+    ),
+]
+AllowHttp = Annotated[
+    bool,
+    typer.Option(
+        "--allow-http",
+        help="Fetch files that are given as http or https URLs.",
+        rich_help_panel=_MEDIA,
     ),
 ]
 Stats = Annotated[bool, typer.Option("--stats", help="Tell the speed on standard error.")]

@@ -12,6 +12,7 @@ def chat(
     context: typer.Context,
     model: arguments.Model,
     *,
+    allow_http: arguments.AllowHttp = False,
     system: arguments.System = None,
     think: arguments.Think = None,
     effort: arguments.Effort = None,
@@ -34,7 +35,7 @@ def chat(
     max_context: arguments.MaxContext = None,
     kv_bits: arguments.KvBits = None,
 ) -> None:
-    """Talk with a model; /help lists the commands.
+    """Talk with a model; /help lists the commands, such as /image FILE.
 
     Without a terminal each line of standard input is one message; after a tool
     call, the next line is what the tool answers, an empty one nothing.
@@ -56,5 +57,6 @@ def chat(
             ask=ask,
             show_reasoning=show_reasoning,
             stats=stats,
+            allow_http=allow_http,
             debug=failures.debugging(context),
         ).run()

@@ -21,15 +21,9 @@ def families(context: typer.Context, *, json: arguments.Json = False) -> None:
         typer.echo(_as_json(listing))
         return
     print_table(
-        ["family", "model types", "modalities", "from", "version"],
+        ["family", "model types", "from", "version"],
         [
-            [
-                row.name,
-                ", ".join(row.model_types),
-                ", ".join(row.modalities),
-                row.distribution,
-                row.version,
-            ]
+            [row.name, ", ".join(row.model_types), row.distribution, row.version]
             for row in listing.families
         ],
     )

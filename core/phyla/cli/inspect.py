@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from phyla.cli import arguments  # noqa: TC001 (read by Typer)
+from phyla.cli.media_order import given_media
 from phyla.cli.shell import Shell
 from phyla.cli.tables import print_fields
 from phyla.cli.units import count_text, size_text
@@ -14,24 +16,56 @@ from phyla.cli.units import count_text, size_text
 if TYPE_CHECKING:
     from phyla.inspect import Report, TemplateReport
 
+Save = Annotated[
+    Path | None,
+    typer.Option(
+        metavar="FILE",
+        help="Where to save what the model will see; else NAME.seen.png in the current folder.",
+        show_default=False,
+    ),
+]
+Force = Annotated[bool, typer.Option("--force", help="Write over the file of --save.")]
+
 
 def inspect(
     context: typer.Context,
     model: arguments.Model,
     *,
+    image: arguments.Images = None,
+    audio: arguments.Audios = None,
+    video: arguments.Videos = None,
+    allow_http: arguments.AllowHttp = False,
+    save: Save = None,
+    force: Force = False,
     json: arguments.Json = False,
     family: arguments.Family = None,
     revision: arguments.Revision = None,
     offline: arguments.Offline = False,
     dtype: arguments.Dtype = None,
 ) -> None:
-    """Tell what a model is and how it would run here; reads no weights."""
+    """Tell what a model is and how it would run here; reads no weights.
+
+    With images, audio or videos: what it will see of them, in numbers and as
+    a picture.
+    """
     import phyla.inspect
     from phyla.checkpoint import open_checkpoint
+    from phyla.cli.look import look
+    from phyla.cli.media_input import read_media
+    from phyla.cli.seen import sheet_file, show_seen
 
+    given = given_media(context)
+    if not given and (save is not None or force):
+        raise typer.BadParameter("there is no image, audio or video to save", param_hint="--save")
+    sheet = sheet_file(save, given[0][1], force=force) if given else None
+    blocks = read_media(given, allow_http=allow_http)
     registry = Shell.of(context).registry
     checkpoint = open_checkpoint(model, revision=revision, offline=offline or None)
     chosen = registry.family_for(checkpoint, family)
+    if sheet is not None:
+        seen = look(checkpoint, chosen, blocks, dtype=None if dtype is None else dtype.value)
+        show_seen(seen, sheet, json=json)
+        return
     origin = next(each for each in registry.families if each.family is chosen)
     report = phyla.inspect.inspect(
         checkpoint,

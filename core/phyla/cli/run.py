@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from phyla.cli import arguments, failures
+from phyla.cli.media_order import given_media
 from phyla.cli.prompt_input import read_prompt
 from phyla.cli.shell import ModelChoice, Shell
 from phyla.errors import CancelledError
@@ -25,6 +26,10 @@ def run(
         ),
     ] = None,
     *,
+    image: arguments.Images = None,
+    audio: arguments.Audios = None,
+    video: arguments.Videos = None,
+    allow_http: arguments.AllowHttp = False,
     system: arguments.System = None,
     raw: Annotated[
         bool, typer.Option("--raw", help="Continue the prompt as plain text, without a template.")
@@ -53,15 +58,17 @@ def run(
 ) -> None:
     """Answer a prompt; the reply goes to standard output as it comes.
 
-    What is piped in is added to the prompt, or is the prompt. Tool calls are
+    Images, audio and videos come before the prompt, in the order given. What
+    is piped in is added to the prompt, or is the prompt. Tool calls are
     shown on standard error; --json has them too. Ctrl-C ends the reply, with
     exit code 130.
     """
     # Here and not above: what they import would slow down `phyla --help`.
     from phyla.cli.ask import Ask, read_reply_options, read_thinking, read_tools_file
+    from phyla.cli.media_input import read_media
     from phyla.cli.screen import Screen
     from phyla.cli.streaming import follow, speed
-    from phyla.messages import Message
+    from phyla.messages import Message, Text
 
     thinking = read_thinking(think=think, effort=effort)
     templated = (system, thinking, tools, None if tool_choice == "auto" else tool_choice)
@@ -76,9 +83,11 @@ def run(
         tools=read_tools_file(tools), tool_choice=tool_choice, thinking=thinking, options=options
     )
     text = read_prompt(prompt)
+    media = read_media(given_media(context), allow_http=allow_http)
     shell = Shell.of(context)
-    with shell.engine(ModelChoice.of(context)) as engine:
-        messages = [Message(role="user", content=text)]
+    choice = ModelChoice.of(context, needed=tuple(block.type for block in media))
+    with shell.engine(choice) as engine:
+        messages = [Message(role="user", content=(*media, Text(text=text)) if media else text)]
         if system is not None:
             messages.insert(0, Message(role="system", content=system))
         if not raw:
@@ -86,7 +95,7 @@ def run(
 
         def start() -> Stream:
             if raw:
-                return engine.stream(engine.encode_text(text), options=options)
+                return engine.stream(engine.encode_text(text, media=media), options=options)
             return ask.stream(engine, messages)
 
         try:

@@ -9,6 +9,7 @@ from dataclasses import dataclass, fields
 from typing import TYPE_CHECKING
 
 from phyla.cli.interrupt import leave, leaving_at_once
+from phyla.cli.senses import check_senses
 from phyla.errors import RequestError
 from phyla.kv_quantization import read_kv_quantization
 from phyla.registry import discover
@@ -21,12 +22,17 @@ if TYPE_CHECKING:
     from typing_extensions import Self
 
     from phyla.engine.engine import Engine
+    from phyla.modality import Modality
     from phyla.registry import Registry
 
 
 @dataclass(frozen=True, kw_only=True)
 class ModelChoice:
-    """Which model to open and how, as `phyla.load` takes it."""
+    """Which model to open and how, as `phyla.load` takes it.
+
+    Attributes:
+        needed: what it will have to read beside text, item by item.
+    """
 
     source: str
     family: str | None = None
@@ -35,18 +41,19 @@ class ModelChoice:
     dtype: str | None = None
     max_context: int | None = None
     kv_bits: str | None = None
+    needed: tuple[Modality, ...] = ()
 
     @classmethod
-    def of(cls, context: typer.Context) -> Self:
+    def of(cls, context: typer.Context, *, needed: tuple[Modality, ...] = ()) -> Self:
         """What the options of a running command choose; all commands name them alike."""
         given = {
             field.name: context.params.get(field.name)
             for field in fields(cls)
-            if field.name != "source"
+            if field.name not in ("source", "needed")
         }
         # The option can only be turned on; left out, the environment decides.
         given["offline"] = given["offline"] or None
-        return cls(source=context.params["model"], **given)
+        return cls(source=context.params["model"], needed=needed, **given)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -90,6 +97,8 @@ def open_engine(choice: ModelChoice, registry: Registry) -> Engine:
 
     kv_bits = read_bits(choice.kv_bits)
     checkpoint = open_checkpoint(choice.source, revision=choice.revision, offline=choice.offline)
+    if choice.needed:
+        check_senses(checkpoint, registry.family_for(checkpoint, choice.family), choice.needed)
     # Not before: fetching a checkpoint draws progress bars of its own.
     with working(f"Loading {checkpoint.name}"):
         import phyla

@@ -10,6 +10,8 @@ import typer
 from phyla.cli import failures
 from phyla.cli.conversation import Conversation
 from phyla.cli.input_lines import InputLines
+from phyla.cli.path_completion import complete_path
+from phyla.cli.pending import COMMANDS, Pending
 from phyla.cli.screen import Screen
 from phyla.cli.streaming import follow, speed
 from phyla.errors import CancelledError, RequestError
@@ -24,6 +26,10 @@ if TYPE_CHECKING:
     from phyla.messages import ToolCall
 
 _HELP = """\
+/image FILE    send a picture with the next message; several may be added
+/audio FILE    the same with a sound, or the sound of a video
+/video FILE    the same with a video, without its sound
+/drop          forget what was to go with the next message
 /reset         forget the conversation; the system message stays
 /system TEXT   set the system message; without TEXT remove it
 /save FILE     write the conversation to FILE as JSON
@@ -44,15 +50,17 @@ class Talk:
         ask: Ask,
         show_reasoning: bool | None,
         stats: bool,
+        allow_http: bool,
         debug: bool,
     ) -> None:
         self._engine = engine
         self._conversation = Conversation(system)
+        self._pending = Pending(engine, allow_http=allow_http)
         self._ask = ask
         self._show_reasoning = show_reasoning
         self._stats = stats
         self._debug = debug
-        self._lines = InputLines()
+        self._lines = InputLines(complete=complete_path)
         self._explained_results = False
 
     def run(self) -> None:
@@ -73,12 +81,14 @@ class Talk:
                 failures.notice("(stopped; the message is not kept)")
             except Exception as error:  # noqa: BLE001 (whatever it is, the conversation goes on)
                 failures.report(error, debug=self._debug)
+                if (waiting := self._pending.listed()) and not line.startswith("/"):
+                    failures.notice(f"(still with the next message: {waiting}; /drop forgets it)")
 
     def _next_line(self) -> str | None:
         """What the user enters; Ctrl-C drops a line, Ctrl-D ends."""
         while True:
             try:
-                return self._lines.read("> ")
+                return self._lines.read(self._pending.prompt)
             except KeyboardInterrupt:
                 failures.notice("(Ctrl-D or /exit leaves)")
 
@@ -96,8 +106,13 @@ class Talk:
         match name:
             case "/help":
                 failures.notice(_HELP)
+            case "/image" | "/audio" | "/video":
+                failures.notice(self._pending.add(COMMANDS[name], rest))
+            case "/drop":
+                failures.notice(self._pending.drop())
             case "/reset":
                 conversation.reset()
+                self._pending.sent()
                 failures.notice("The conversation is forgotten.")
             case "/system":
                 conversation.system = rest or None
@@ -117,7 +132,7 @@ class Talk:
 
     def _say(self, text: str) -> None:
         """Send a message, and go on as long as the model calls tools and gets results."""
-        ask, new = self._ask, [_user(text)]
+        ask, new = self._ask, [self._pending.message(text)]
         while new:
             reply = self._answer(ask, new)
             if reply is None:
@@ -143,6 +158,7 @@ class Talk:
         elif reply.finish_reason in ("length", "context_full"):
             failures.notice(f"(cut short: {reply.finish_reason})")
         self._conversation.add(*new, reply.message)
+        self._pending.sent()
         if self._stats:
             failures.notice(speed(reply))
         return None if cancelled else reply

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections import deque
 from copy import copy
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, NamedTuple
 
 import mlx.core as mx
 
 from phyla.backend import on_cpu
+from phyla.engine.features import NO_MEDIA
 from phyla.engine.rows import stack
 from phyla.errors import CancelledError
 from phyla.family import Step
@@ -17,7 +18,7 @@ from phyla.family import Step
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from phyla.engine.caches import Blocks
+    from phyla.engine.features import ChunkMedia, Positions
     from phyla.engine.layers import Layers
     from phyla.engine.sampling import Sampled, Sampler
     from phyla.family import Model, Tap
@@ -36,15 +37,24 @@ class Cursor:
         dtype: the activations' type.
         extent: how many tokens the sequence may reach; fixed for its life.
         reserve: how many tokens to make room for at once.
+        positions: where the tokens stand, if not one behind the other.
     """
 
     def __init__(
-        self, model: Model, layers: Layers, *, dtype: mx.Dtype, extent: int, reserve: int = 0
+        self,
+        model: Model,
+        layers: Layers,
+        *,
+        dtype: mx.Dtype,
+        extent: int,
+        reserve: int = 0,
+        positions: Positions | None = None,
     ) -> None:
         self.layers = layers
         self.model = model
         self.dtype = dtype
         self.extent = extent
+        self.positions = positions
         layers.reserve(min(reserve, extent))
 
     @property
@@ -52,13 +62,18 @@ class Cursor:
         """How many tokens the sequence holds."""
         return self.layers.length
 
+    @property
+    def position(self) -> int:
+        """Where the next token stands, which is behind the prompt."""
+        return self.length + (0 if self.positions is None else self.positions.delta)
+
     def feed(
         self,
         ids: Sequence[int],
         *,
         last: bool,
         embeddings: mx.array | None = None,
-        blocks: Blocks = (),
+        media: ChunkMedia = NO_MEDIA,
     ) -> mx.array | None:
         """Feed one chunk of a prompt; with `last`, return the logits `[V]` after it.
 
@@ -67,9 +82,9 @@ class Cursor:
             last: whether logits are wanted. If not, only the stores are evaluated, so that what
                 follows the last layer's keys and values is never computed.
             embeddings: `[T, D]`, what the tokens mean instead of what the model's table says.
-            blocks: `(start, stop)` within the chunk of the media blocks in it.
+            media: the features that take the place of embeddings, and where.
         """
-        hidden = self._forward(mx.array([list(ids)], dtype=mx.int32), embeddings, blocks)
+        hidden = self._forward(mx.array([list(ids)], dtype=mx.int32), embeddings, media)
         if last:
             return _last_logits(self.model, hidden)[0]
         mx.eval(self.layers.arrays)
@@ -95,27 +110,38 @@ class Cursor:
         """Feed one token, a scalar that need not be computed yet; return the logits `[V]` after."""
         return advance([self], [token])[0]
 
-    def trace(self, ids: Sequence[int], tap: Tap) -> mx.array:
+    def trace(self, ids: Sequence[int], tap: Tap, media: ChunkMedia = NO_MEDIA) -> mx.array:
         """Feed all of `ids` at once; return the logits `[T, V]` of every position."""
-        hidden = self._forward(mx.array([list(ids)], dtype=mx.int32), tap=tap)
+        hidden = self._forward(mx.array([list(ids)], dtype=mx.int32), media=media, tap=tap)
         return self.model.logits(hidden)[0].astype(mx.float32)
 
     def _forward(
         self,
         ids: mx.array,
         embeddings: mx.array | None = None,
-        blocks: Blocks = (),
+        media: ChunkMedia = NO_MEDIA,
         tap: Tap | None = None,
     ) -> mx.array:
-        count = ids.shape[1]
-        positions = mx.arange(self.length, self.length + count, dtype=mx.int32)[None]
-        step = Step(ids=ids, positions=positions, extents=(self.extent,))
+        positions, axes = self._places(ids.shape[1])
+        step = Step(ids=ids, positions=positions, extents=(self.extent,), axes=axes)
         if tap is not None:
-            step = Step(ids=ids, positions=positions, extents=(self.extent,), tap=tap)
-        self.layers.begin(blocks)
+            step = replace(step, tap=tap)
+        self.layers.begin(media.blocks)
         # An embedding kept in the file's own type would otherwise set the type of all that follows.
         given = self.model.embed(step) if embeddings is None else embeddings[None]
-        return self.model(given.astype(self.dtype), step, self.layers.stores)
+        given = given.astype(self.dtype)
+        if media.places:
+            step = replace(step, deep=media.deep(given))
+            given = media.splice(given)
+        return self.model(given, step, self.layers.stores)
+
+    def _places(self, count: int) -> tuple[mx.array, mx.array | None]:
+        """`[1, T]`, where the next tokens stand, and `[axes, 1, T]` where the axes differ."""
+        if self.positions is None:
+            return mx.arange(self.length, self.length + count, dtype=mx.int32)[None], None
+        axes = self.positions.of(self.length, count)
+        apart = bool((axes != axes[0]).any())
+        return mx.array(axes[:1]), mx.array(axes[:, None]) if apart else None
 
 
 def advance(cursors: Sequence[Cursor], tokens: Sequence[mx.array]) -> list[mx.array]:
@@ -128,7 +154,7 @@ def advance(cursors: Sequence[Cursor], tokens: Sequence[mx.array]) -> list[mx.ar
         cursor.layers.begin(())
     step = Step(
         ids=mx.stack([token.astype(mx.int32) for token in tokens])[:, None],
-        positions=mx.array([[cursor.length] for cursor in cursors], dtype=mx.int32),
+        positions=mx.array([[cursor.position] for cursor in cursors], dtype=mx.int32),
         extents=tuple(cursor.extent for cursor in cursors),
     )
     layers = [cursor.layers for cursor in cursors]
@@ -143,14 +169,14 @@ def feed(
 ) -> list[mx.array | None]:
     """Feed a chunk to each of several sequences of one model, in one pass; see `Cursor.feed`.
 
-    The chunks are equally long. Returns the logits `[V]` after those that are the last.
+    The chunks are equally long and hold no media, nor do the sequences. Returns the logits `[V]` after those that are the last.
     """
     if len(cursors) == 1:
         return [cursors[0].feed(pieces[0], last=last[0])]
     model, count = cursors[0].model, len(pieces[0])
     for cursor in cursors:
         cursor.layers.begin(())
-    starts = mx.array([[cursor.length] for cursor in cursors], dtype=mx.int32)
+    starts = mx.array([[cursor.position] for cursor in cursors], dtype=mx.int32)
     step = Step(
         ids=mx.array([list(piece) for piece in pieces], dtype=mx.int32),
         positions=starts + mx.arange(count, dtype=mx.int32),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from phyla.caching import Breakpoint
@@ -20,8 +21,9 @@ if TYPE_CHECKING:
     from datetime import datetime
 
     from phyla.engine.loading import Blueprint
+    from phyla.engine.media import MediaDesk
     from phyla.family import ThinkingLike
-    from phyla.messages import MessagesLike, ToolLike
+    from phyla.messages import Medium, MessagesLike, ToolLike
 
 
 # A reply that no template changes.
@@ -34,13 +36,20 @@ class Encoder:
     Args:
         blueprint: what is known of the checkpoint.
         clock: what templates that print the date call.
+        media: opens media and puts them in their places.
         bounded: whether to look for all places where a later prompt may part from this one, which
             is of use only to a model that cannot be cut anywhere.
     """
 
     def __init__(
-        self, blueprint: Blueprint, clock: Callable[[], datetime], *, bounded: bool
+        self,
+        blueprint: Blueprint,
+        clock: Callable[[], datetime],
+        *,
+        media: MediaDesk,
+        bounded: bool,
     ) -> None:
+        self.media = media
         self._dialect = blueprint.dialect
         self._tokenizer = blueprint.tokenizer
         self._bounded = bounded
@@ -73,6 +82,7 @@ class Encoder:
         opening = call_opening(dialect, offered, tool_choice)
         setting = dialect.thinking_setting(thinking)
         conversation = told(read_messages(messages), dialect, instruction=setting.instruction)
+        items = self.media.open(conversation)
 
         def render(part: Sequence[Message], *, opens_reply: bool = False) -> str:
             return self._template.render(
@@ -86,13 +96,18 @@ class Encoder:
             text += dialect.reasoning.ending
             opens_reasoning = False
         text += opening
-        ids = self.ids(text)
-        boundaries = Boundaries(render, self.ids, conversation, text, ids)
+        whole = self.media.expand(text, items)
+
+        def ids(part: str) -> Sequence[int]:
+            return self.media.expand(part, items, partly=True).ids
+
+        boundaries = Boundaries(render, ids, conversation, text, whole.ids)
         usual = {boundaries.before_reply()}
         if self._bounded:
             usual.add(boundaries.after_system())
         return Prompt(
-            ids=ids,
+            ids=whole.ids,
+            media=whole.media,
             text=text,
             opens_reasoning=opens_reasoning,
             tools=offered or None,
@@ -105,13 +120,16 @@ class Encoder:
             ),
         )
 
-    def encode_text(self, text: str) -> Prompt:
+    def encode_text(self, text: str, media: Sequence[Medium] = ()) -> Prompt:
         """As `Engine.encode_text` has it."""
-        return Prompt(ids=tuple(self._tokenizer.encode(text, add_special_tokens=True)), text=text)
+        items = self.media.open_blocks(media)
+        whole = self.media.expand(text, items, add_special_tokens=True)
+        return Prompt(ids=whole.ids, text=text, media=whole.media)
 
-    def ids(self, text: str) -> tuple[int, ...]:
-        """Text as it is, nothing added."""
-        return tuple(self._tokenizer.encode(text, add_special_tokens=False))
+    def again(self, prompt: Prompt, text: str) -> Prompt:
+        """A prompt with another text that shows the same media."""
+        whole = self.media.expand(text, [placed.item for placed in prompt.media])
+        return replace(prompt, text=text, ids=whole.ids, media=whole.media)
 
     def beginning(
         self,
@@ -119,8 +137,8 @@ class Encoder:
         *,
         tools: Sequence[ToolLike] | None = None,
         thinking: ThinkingLike = None,
-    ) -> tuple[int, ...]:
-        """The ids that every prompt begins with which begins with these messages.
+    ) -> Prompt:
+        """What every prompt begins with which begins with these messages.
 
         Raises:
             RequestError: there are none.
@@ -132,12 +150,14 @@ class Encoder:
             )
             for probe in PROBES
         ]
-        ids = whole[0].ids[: common_length(whole[0].ids, whole[1].ids)]
-        if not ids:
+        first_whole = whole[0]
+        count = common_length(first_whole.ids, whole[1].ids)
+        if not count:
             raise RequestError(
                 "Prompts that begin with these messages share no token.", field="messages"
             )
-        return ids
+        media = tuple(placed for placed in first_whole.media if placed.stop <= count)
+        return Prompt(ids=first_whole.ids[:count], media=media)
 
     def follow_up(
         self,
@@ -162,16 +182,20 @@ class Encoder:
             said += "."
         reply = Message(role="assistant", content=said)
         whole = self.encode([*earlier, reply, *following], tools=tools, thinking=thinking)
-        _, shown, rest = whole.text.rpartition(said)
-        if not shown:
+        _, found, rest = whole.text.rpartition(said)
+        if not found:
             raise TemplateError(
                 "The chat template does not show what the assistant said.",
                 reason="a reply is missing",
                 hint="Append the whole conversation to a new session.",
             )
+        shown = self.media.places(rest)
+        items = [placed.item for placed in whole.media][len(whole.media) - shown :]
+        again = self.media.expand(rest, items)
         return Prompt(
-            ids=self.ids(rest) if rest else (),
+            ids=again.ids,
             text=rest,
             opens_reasoning=whole.opens_reasoning,
             tools=whole.tools,
+            media=again.media,
         )

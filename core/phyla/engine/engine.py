@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import time
 import warnings
+from dataclasses import replace
 from datetime import datetime
 from typing import TYPE_CHECKING, Literal
 
@@ -14,6 +15,7 @@ from phyla.engine.encoder import Encoder
 from phyla.engine.generation import Generation, Request
 from phyla.engine.loading import Blueprint, plan
 from phyla.engine.machine import Limits, Machine
+from phyla.engine.media import MediaDesk
 from phyla.engine.prompt_cache import PromptCache
 from phyla.engine.resolve import check_token_ids, resolve
 from phyla.engine.session import Session, Settled, Surroundings
@@ -22,6 +24,7 @@ from phyla.engine.stream import Stream
 from phyla.engine.trace import Trace, trace
 from phyla.errors import ContextOverflowError, MemoryLimitError, RequestError
 from phyla.kv_quantization import read_kv_quantization
+from phyla.media import MediaLimits
 from phyla.options import Options, read_options
 from phyla.prompt import Prompt, read_ids
 from phyla.registry import discover
@@ -40,7 +43,8 @@ if TYPE_CHECKING:
     from phyla.family import ThinkingLike
     from phyla.hooks import Observer
     from phyla.kv_quantization import KVQuantizationLike
-    from phyla.messages import MessagesLike, ToolLike
+    from phyla.messages import Medium, MessagesLike, ToolLike
+    from phyla.modality import Capabilities
     from phyla.options import OptionsLike
     from phyla.registry import Registry
 
@@ -64,6 +68,7 @@ def load(
     memory_limit: int | None = None,
     cache: CacheLimits | None = None,
     kv_bits: KVQuantizationLike = None,
+    media: MediaLimits | None = None,
     options: OptionsLike = None,
     registry: Registry | None = None,
     clock: Callable[[], datetime] = datetime.now,
@@ -84,6 +89,7 @@ def load(
         cache: how much is remembered of requests that ended.
         kv_bits: keep keys and values quantized: a number of bits, one for keys and one for values,
             or a `KVQuantization`; as they are computed when absent.
+        media: which images, audio and videos may be read; http(s) URLs only if it says so.
         options: defaults for every request of this engine.
         registry: the families to choose from; all installed ones when absent.
         clock: what templates that print the date call.
@@ -105,6 +111,13 @@ def load(
             expected="phyla.CacheLimits",
             found=cache,
         )
+    if media is not None and not isinstance(media, MediaLimits):
+        raise RequestError(
+            f"media should be phyla.MediaLimits; found {shown(media)}.",
+            field="media",
+            expected="phyla.MediaLimits",
+            found=media,
+        )
     if isinstance(source, Checkpoint):
         checkpoint = source
     else:
@@ -120,6 +133,7 @@ def load(
         memory=memory_limit,
         cache=cache or CacheLimits(),
         quantized=quantized,
+        media=media or MediaLimits(),
     )
     return Engine(blueprint, limits=limits, defaults=defaults, registry=registry, clock=clock)
 
@@ -141,9 +155,12 @@ class Engine:
         self._defaults = defaults
         self._registry = registry
         self._observers = list(registry.observers())
+        desk = MediaDesk(blueprint.media, blueprint.tokenizer, limits.media)
         self._machine = Machine(blueprint, limits)
+        said = (blueprint.tokenizer.token_id(text) for text in blueprint.dialect.unsaid)
+        self._unsaid = tuple(token for token in said if token is not None)
         allocation = self._machine.loaded.runtime.allocation
-        self._encoder = Encoder(blueprint, clock, bounded=not allocation.cuttable)
+        self._encoder = Encoder(blueprint, clock, media=desk, bounded=not allocation.cuttable)
 
     # What it is.
 
@@ -171,6 +188,11 @@ class Engine:
     def eos(self) -> frozenset[int]:
         """The ids that end a turn."""
         return self._blueprint.eos
+
+    @property
+    def capabilities(self) -> Capabilities:
+        """What it reads, which is what the checkpoint holds the parts for."""
+        return self._encoder.media.capabilities
 
     @property
     def memory_used(self) -> int:
@@ -207,6 +229,9 @@ class Engine:
         Raises:
             TemplateError: there is no template, or it refuses the conversation.
             EmptyInputError: there is no message.
+            UnsupportedModalityError: there is an image, audio or video that the model cannot read.
+            MediaError: one of them cannot be opened; what is wrong with its content is found when
+                the prompt is run.
             RequestError: a message or tool is malformed, or the model cannot think or call tools in
                 the way that is asked for.
         """
@@ -218,9 +243,14 @@ class Engine:
             breakpoints=breakpoints,
         )
 
-    def encode_text(self, text: str) -> Prompt:
-        """Tokenize plain text for a model without a chat template; adds the tokenizer's BOS."""
-        return self._encoder.encode_text(text)
+    def encode_text(self, text: str, *, media: Sequence[Medium] = ()) -> Prompt:
+        """Tokenize plain text for a model without a chat template; adds the tokenizer's BOS.
+
+        Args:
+            text: as it is; it holds the model's own placeholder for each of `media`.
+            media: `Image`, `Audio` and `Video` values, in order.
+        """
+        return self._encoder.encode_text(text, media)
 
     def stream(
         self,
@@ -453,6 +483,8 @@ class Engine:
             namespace=namespace,
             background=priority == "background",
         )
+        for placed in prompt.media:
+            placed.item.prepare()
         channel = self._machine.channel()
         observers = self._observers
         task = Generation(
@@ -473,6 +505,8 @@ class Engine:
         wanted = resolve(options, self._defaults, self._blueprint.checkpoint.generation_config)
         runtime = self._machine.loaded.runtime
         check_token_ids(wanted, min(runtime.vocab_size, runtime.known_ids))
+        if self._unsaid:
+            wanted = replace(wanted, suppress_tokens=(*wanted.suppress_tokens, *self._unsaid))
         processors = self._registry.logits_processors(options.over(self._defaults))
         return Settled(wanted, processors)
 

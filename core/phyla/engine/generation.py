@@ -11,7 +11,9 @@ from typing import TYPE_CHECKING
 
 from phyla.engine.answer import Answer, Voice
 from phyla.engine.decode import Cursor, Line, Paused
-from phyla.engine.pool import Key, Pin
+from phyla.engine.features import MediaFeed, positions_of
+from phyla.engine.media import key_of
+from phyla.engine.pool import Pin
 from phyla.engine.prefill import Prefill
 from phyla.engine.sampling import Sampler
 from phyla.engine.scheduler import Task
@@ -21,8 +23,10 @@ if TYPE_CHECKING:
 
     import mlx.core as mx
 
+    from phyla.engine.features import FeatureCache, Positions
     from phyla.engine.layers import Allocation, Layers
-    from phyla.engine.pool import Lease, Pool
+    from phyla.engine.media import PlacedMedia
+    from phyla.engine.pool import Key, Lease, Pool
     from phyla.engine.pool import Snapshot as KeptState
     from phyla.engine.resolve import ResolvedOptions
     from phyla.engine.sampling import Sampled
@@ -49,6 +53,7 @@ class Runtime:
         vocab_size: rows of the head.
         known_ids: how many ids the tokenizer knows.
         chunk: how many prompt tokens are fed at once, at most.
+        features: what towers made of media.
         voice: how the model marks what it says.
     """
 
@@ -58,6 +63,7 @@ class Runtime:
     vocab_size: int
     known_ids: int
     chunk: int
+    features: FeatureCache
     voice: Voice
 
     def namespace(self, name: str, *, extent: int) -> str:
@@ -69,14 +75,32 @@ class Runtime:
         far = boundary is not None and extent > boundary
         return f"{'long' if far else 'short'}/{name}"
 
-    def nbytes(self, tokens: int) -> int:
+    def nbytes(self, tokens: int, media: Sequence[PlacedMedia] = ()) -> int:
         """Bytes that a sequence of so many tokens takes at most."""
-        return self.allocation.nbytes(tokens, chunk=self.chunk)
+        chunk = self.chunk
+        if self.allocation.bidirectional:  # A picture is read in one go.
+            chunk = max([chunk, *(run.stop - run.start for each in media for run in each.runs)])
+        return self.allocation.nbytes(tokens, chunk=chunk)
 
-    def cursor(self, layers: Layers, *, extent: int, reserve: int) -> Cursor:
+    def cursor(
+        self, layers: Layers, *, extent: int, reserve: int, positions: Positions | None = None
+    ) -> Cursor:
         """A sequence that goes on from these layers."""
         return Cursor(
-            self.model, layers, dtype=self.allocation.dtype, extent=extent, reserve=reserve
+            self.model,
+            layers,
+            dtype=self.allocation.dtype,
+            extent=extent,
+            reserve=reserve,
+            positions=positions,
+        )
+
+    def feed(self, media: Sequence[PlacedMedia], *, namespace: str = "") -> MediaFeed | None:
+        """What hands out a prompt's media, for requests of one namespace."""
+        if not media:
+            return None
+        return MediaFeed(
+            media, self.features, atomic=self.allocation.bidirectional, namespace=namespace
         )
 
 
@@ -163,7 +187,8 @@ class Generation(Task):
     def _need(self) -> int:
         kept = sum(snapshot.nbytes for snapshot in self._snapshots)
         expected = len(self._cuts(self._reach)) * self._runtime.allocation.snapshot_nbytes
-        return self._runtime.nbytes(self._reach) + max(kept, expected)
+        media = self._request.prompt.media
+        return self._runtime.nbytes(self._reach, media) + max(kept, expected)
 
     @property
     def grown(self) -> bool:
@@ -193,17 +218,26 @@ class Generation(Task):
         ids = self._fed_ids()
         layers: Layers | None = None
         if request.cached:
-            self._lease = self._pool.acquire(Key(ids), namespace=self._namespace)
+            self._lease = self._pool.acquire(self._key(ids), namespace=self._namespace)
             layers = self._lease.layers
             self._snapshots = list(self._lease.snapshots)
             held = 0 if layers is None else layers.nbytes  # the pool lets entries be roomy
             self._needed = max(self._need(), held)
             if self._paused is None:
                 self._cached_tokens = self._lease.length
+        media = request.prompt.media
         self._cursor = runtime.cursor(
-            layers or runtime.allocation.layers(), extent=self._extent, reserve=self._reach
+            layers or runtime.allocation.layers(),
+            extent=self._extent,
+            reserve=self._reach,
+            positions=positions_of(runtime.model, request.prompt.ids, media),
         )
-        self._prefill = Prefill(self._cursor, ids, cuts=self._cuts(len(ids)))
+        self._prefill = Prefill(
+            self._cursor,
+            ids,
+            cuts=self._cuts(len(ids)),
+            media=runtime.feed(media, namespace=request.namespace),
+        )
 
     def read(self, chunk: int) -> bool:
         assert self._prefill is not None
@@ -212,7 +246,7 @@ class Generation(Task):
 
     @property
     def joint(self) -> Prefill | None:
-        return self._prefill
+        return None if self._prefill is None or self._prefill.alone else self._prefill
 
     def digest(self) -> bool:
         assert self._prefill is not None
@@ -270,7 +304,7 @@ class Generation(Task):
             started=self._started or now,
             prompt_tokens=len(ids),
             cached_tokens=self._cached_tokens,
-            pinned_tokens=self._pool.pinned_length(Key(ids), namespace=self._namespace)
+            pinned_tokens=self._pool.pinned_length(self._key(ids), namespace=self._namespace)
             if self._request.cached
             else 0,
         )
@@ -293,6 +327,9 @@ class Generation(Task):
         """What has to be fed before the next token can be drawn."""
         return (*self._request.prompt.ids, *self._answer.tokens)
 
+    def _key(self, ids: Sequence[int]) -> Key:
+        return key_of(ids, self._request.prompt.media)
+
     def _cuts(self, count: int) -> set[int]:
         """Lengths at which a snapshot is worth its memory."""
         allocation = self._runtime.allocation
@@ -305,7 +342,12 @@ class Generation(Task):
         cuts = {*boundaries, *(pin.length for pin in prompt.pins)}
         if allocation.snapshot_nbytes <= _INTERVAL * allocation.token_bytes:
             cuts |= set(range(_INTERVAL, count, _INTERVAL))
-        return {cut for cut in cuts if 0 < cut <= count}
+        inside = [(placed.start, placed.stop) for placed in prompt.media]
+        return {
+            cut
+            for cut in cuts
+            if 0 < cut <= count and not any(start < cut < stop for start, stop in inside)
+        }
 
     def _store(self, *, pins: bool = True) -> None:
         cursor, request, lease = self._cursor, self._request, self._lease
@@ -324,7 +366,7 @@ class Generation(Task):
             stable = max((cut for cut in request.prompt.boundaries if cut <= length), default=0)
             self._pool.store(
                 self._lease,
-                Key(self._fed_ids()[:length]),
+                self._key(self._fed_ids()).cut(length),
                 cursor.layers,
                 snapshots=self._snapshots,
                 stable=stable or min(length, len(request.prompt.ids)),

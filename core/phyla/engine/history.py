@@ -63,5 +63,8 @@ def _instructed(messages: tuple[Message, ...], instruction: str) -> tuple[Messag
     first = messages[0]
     if first.role not in ("system", "developer"):
         return (Message(role="system", content=instruction), *messages)
+    if first.media:
+        content = (*first.blocks, Text(text=f"\n{instruction}"))
+        return (first.model_copy(update={"content": content}), *messages[1:])
     text = f"{first.text.rstrip()}\n{instruction}" if first.text else instruction
     return (first.model_copy(update={"content": text}), *messages[1:])

@@ -236,6 +236,11 @@ class Allocation:
         return Layers(stores)
 
     @property
+    def bidirectional(self) -> bool:
+        """Whether the tokens of a picture see one another in some layer."""
+        return any(isinstance(kind, (Full, Sliding)) and kind.bidirectional for kind in self.kinds)
+
+    @property
     def cuttable(self) -> bool:
         """Whether a sequence can be cut at any length, so that no snapshot is ever needed."""
         return not any(isinstance(kind, (Sliding, Recurrent)) for kind in self.kinds)

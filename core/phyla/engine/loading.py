@@ -19,7 +19,7 @@ from phyla.nn import fuse
 
 if TYPE_CHECKING:
     from phyla.checkpoint import Checkpoint
-    from phyla.family import Dialect, Family, FamilyConfig, Model
+    from phyla.family import Dialect, Family, FamilyConfig, MediaReaders, Model
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -33,6 +33,7 @@ class Blueprint:
     tokenizer: Tokenizer
     eos: frozenset[int]
     precision: Precision
+    media: MediaReaders
 
 
 def plan(checkpoint: Checkpoint, family: Family, *, dtype: str | None) -> Blueprint:
@@ -57,6 +58,7 @@ def plan(checkpoint: Checkpoint, family: Family, *, dtype: str | None) -> Bluepr
         dialect=dialect,
         tokenizer=tokenizer,
         eos=eos_ids(checkpoint, tokenizer, dialect.extra_eos),
+        media=family.media(config, checkpoint),
         precision=choose_precision(
             checkpoint, requested=dtype, cpu=on_cpu(), memory_bytes=available_memory()
         ),

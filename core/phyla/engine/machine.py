@@ -14,6 +14,7 @@ import mlx.core as mx
 
 from phyla.backend import on_cpu
 from phyla.engine.answer import Voice
+from phyla.engine.features import FeatureCache
 from phyla.engine.generation import Runtime
 from phyla.engine.layers import Allocation, Layers
 from phyla.engine.loading import build
@@ -31,6 +32,7 @@ if TYPE_CHECKING:
     from phyla.engine.loading import Blueprint
     from phyla.engine.scheduler import Task
     from phyla.kv_quantization import KVQuantization
+    from phyla.media import MediaLimits
 
 T = TypeVar("T")
 
@@ -55,12 +57,14 @@ class Limits:
             is free when absent.
         cache: what may be remembered of requests that ended.
         quantized: how keys and values are kept smaller, if they are.
+        media: which images, audio and videos may be read.
     """
 
     context: int
     memory: int | None
     cache: CacheLimits
     quantized: KVQuantization | None
+    media: MediaLimits
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -190,6 +194,7 @@ def _load(blueprint: Blueprint, limits: Limits, worker: Worker) -> Loaded:
         vocab_size=blueprint.config.vocab_size,
         known_ids=blueprint.tokenizer.vocab_size,
         chunk=chunk,
+        features=FeatureCache(model, limits.cache.media_bytes),
         voice=Voice(tokenizer=blueprint.tokenizer, dialect=blueprint.dialect, eos=blueprint.eos),
     )
     memory = limits.memory or int(_free_memory() * _SHARE)

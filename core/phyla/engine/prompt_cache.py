@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
-from concurrent.futures import Future
+import threading
+from concurrent.futures import Future, wait
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from phyla.engine.pool import Key, Pin
+from phyla.engine.features import positions_of
+from phyla.engine.media import key_of
+from phyla.engine.pool import Pin
 from phyla.engine.prefill import Prefill
 from phyla.engine.scheduler import Task
 from phyla.errors import CancelledError, ContextOverflowError, RequestError
@@ -59,15 +63,26 @@ class PromptCache:
         runtime = self._machine.loaded.runtime
         extent = _extent(runtime, len(prompt.ids), max_tokens)
         part = runtime.namespace(namespace, extent=extent)
-        return self._machine.on_pool(lambda pool: pool.explain(Key(prompt.ids), namespace=part))
+        key = key_of(prompt.ids, prompt.media)
+        return self._machine.on_pool(lambda pool: pool.explain(key, namespace=part))
 
     def stats(self) -> CacheStats:
         """Count what is held, and what was found and missed so far."""
-        return self._machine.on_pool(lambda pool: pool.stats())
+        features = self._machine.loaded.runtime.features
+        return self._machine.on_pool(
+            lambda pool: replace(
+                pool.stats(),
+                media=len(features),
+                media_bytes=features.nbytes,
+                media_hits=features.hits,
+                media_misses=features.misses,
+            )
+        )
 
     def clear(self) -> None:
         """Forget everything, pins included; requests that are running keep what they use."""
-        self._machine.on_pool(lambda pool: pool.clear())
+        features = self._machine.loaded.runtime.features
+        self._machine.on_pool(lambda pool: (pool.clear(), features.clear()))
 
     def pin(
         self,
@@ -108,24 +123,49 @@ class PromptCache:
             )
         check_text("name", name)
         check_text("namespace", namespace)
-        ids = self._encoder.beginning(messages, tools=tools, thinking=thinking)
+        beginning = self._encoder.beginning(messages, tools=tools, thinking=thinking)
+        for placed in beginning.media:
+            placed.item.prepare()
+        ids = beginning.ids
         loaded = self._machine.loaded
         limit = loaded.runtime.context - 1
         if len(ids) > limit:
             raise ContextOverflowError(limit=limit, excess=len(ids) - limit)
+        # Before anything is computed.
+        limits = loaded.pool.limits
+        if limits.bytes == 0 or limits.entries == 0:
+            raise RequestError(
+                "The prompt cache is off, and cannot keep anything.",
+                field="cache",
+                hint="Load the model with CacheLimits that leave it room.",
+            )
+        if len(ids) < limits.min_tokens:
+            raise RequestError(
+                f"The beginning has {len(ids)} tokens; the prompt cache keeps none with less than "
+                f"{limits.min_tokens}.",
+                field="messages",
+                hint="See CacheLimits.min_tokens.",
+            )
         task = Remembering(
             loaded.runtime,
             loaded.pool,
-            ids,
+            beginning,
             name=name,
             ttl=float(ttl),
+            own=namespace,
             namespace=loaded.runtime.namespace(
                 namespace, extent=_extent(loaded.runtime, len(ids), max_tokens)
             ),
             cancelled=self._machine.closing.is_set,
         )
         self._machine.run(task)
-        return task.kept.result()
+        try:
+            return task.kept.result()
+        except BaseException:
+            # Also a signal, while it waits: nobody wants the pin any more.
+            task.stopped.set()
+            wait([task.kept])
+            raise
 
     def unpin(self, name: str, *, namespace: str = "") -> bool:
         """Let a pin of this name go; whether there was one."""
@@ -149,83 +189,99 @@ class Remembering(Task):
 
     Attributes:
         kept: how many tokens the pin holds, once it is there.
+        stopped: set it to give up.
     """
 
     def __init__(
         self,
         runtime: Runtime,
         pool: Pool[Layers],
-        ids: tuple[int, ...],
+        beginning: Prompt,
         *,
         name: str,
         ttl: float,
+        own: str,
         namespace: str,
         cancelled: Callable[[], bool],
     ) -> None:
         self.kept: Future[int] = Future()
+        self.stopped = threading.Event()
         self._runtime = runtime
         self._pool = pool
-        self._ids = ids
+        self._ids, self._media = beginning.ids, beginning.media
+        self._key = key_of(beginning.ids, beginning.media)
         self._name = name
         self._ttl = ttl
+        self._own = own  # the namespace by the caller's name, which the features go by
         self._namespace = namespace
         self._is_cancelled = cancelled
         self._lease: Lease[Layers] | None = None
         self._cursor: Cursor | None = None
+        self._prefill: Prefill | None = None
         self._snapshots: list[KeptState] = []
 
     @property
     def cancelled(self) -> bool:
-        return self._is_cancelled()
+        return self.stopped.is_set() or self._is_cancelled()
 
     @property
     def needed(self) -> int:
-        return self._runtime.nbytes(len(self._ids))
+        return self._runtime.nbytes(len(self._ids), self._media)
 
     def begin(self) -> None:
-        self._lease = self._pool.acquire(Key(self._ids), namespace=self._namespace)
+        self._lease = self._pool.acquire(self._key, namespace=self._namespace)
         self._snapshots = list(self._lease.snapshots)
         self._cursor = self._runtime.cursor(
             self._lease.layers or self._runtime.allocation.layers(),
             extent=self._runtime.context,
             reserve=len(self._ids),
+            positions=positions_of(self._runtime.model, self._ids, self._media),
+        )
+
+        self._prefill = Prefill(
+            self._cursor,
+            self._ids,
+            logits=False,
+            media=self._runtime.feed(self._media, namespace=self._own),
         )
 
     def read(self, chunk: int) -> bool:
-        assert self._cursor is not None
-        prefill = Prefill(self._cursor, self._ids, logits=False)
-        prefill.step(chunk)
-        return not prefill.done
+        assert self._prefill is not None
+        self._prefill.step(chunk)
+        return not self._prefill.done
 
     def end(self, reason: FinishReason) -> None:
         cursor = self._cursor
         if reason == "cancelled" or cursor is None:
             self._give_back()
-            self.kept.set_exception(CancelledError("The engine was closed."))
+            self.kept.set_exception(CancelledError("The pin was given up, or the engine closed."))
             return
         self._snapshots.append(cursor.layers.snapshot())
         pool, count = self._pool, len(self._ids)
         pool.store(
             self._lease,
-            Key(self._ids),
+            self._key,
             cursor.layers,
             snapshots=self._snapshots,
             stable=count,
             namespace=self._namespace,
             pins=[Pin(count, pool.clock() + self._ttl, self._name)],
         )
-        held = pool.pinned_length(Key(self._ids), namespace=self._namespace)
+        held = pool.pinned_length(self._key, namespace=self._namespace)
         if held < count:
+            others = pool.stats().pinned_entries
+            taken = f"; {others} other pins hold what there is" if others else ""
             self.kept.set_exception(
                 RequestError(
-                    f"The beginning has {count} tokens, which the prompt cache does not keep.",
+                    f"The beginning has {count} tokens, for which the prompt cache has no room"
+                    f"{taken}.",
                     field="messages",
-                    hint="See CacheLimits: min_tokens, entries and bytes.",
+                    hint="Unpin another, or load the model with larger CacheLimits (entries, bytes).",
                 )
             )
         else:
             self.kept.set_result(count)
-        self._lease = self._cursor = None
+        self._lease = self._cursor = self._prefill = None
 
     def fail(self, error: BaseException, *, sound: bool = True) -> None:
         try:
@@ -235,13 +291,13 @@ class Remembering(Task):
 
     def _give_back(self, *, sound: bool = True) -> None:
         lease, cursor = self._lease, self._cursor
-        self._lease = self._cursor = None
+        self._lease = self._cursor = self._prefill = None
         if lease is None:
             return
         if sound and cursor is not None and (lease.lent or cursor.length > lease.length):
             self._pool.store(
                 lease,
-                Key(self._ids[: cursor.length]),
+                self._key.cut(cursor.length),
                 cursor.layers,
                 snapshots=self._snapshots,
                 stable=cursor.length,

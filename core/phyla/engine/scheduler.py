@@ -132,8 +132,8 @@ class Scheduler:
     ) -> None:
         self._pool = pool
         self._limit = limit
-        self._chunk = chunk
-        self._shared_chunk = shared_chunk
+        self.chunk = chunk
+        self.shared_chunk = shared_chunk
         self.run_ahead = run_ahead
         self._holders: WeakSet[Holder] = WeakSet()
         self._waiting: list[Task] = []
@@ -214,7 +214,7 @@ class Scheduler:
     def _read(self) -> None:
         if not self._reading:
             return
-        chunk = self._shared_chunk if self._writing else self._chunk
+        chunk = self.shared_chunk if self._writing else self.chunk
         first = min(self._reading, key=lambda task: task.background)
         if first.joint is None:
             self._settle(first, lambda: first.read(chunk))

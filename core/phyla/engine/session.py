@@ -6,7 +6,7 @@ import threading
 from concurrent.futures import wait
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, NoReturn
+from typing import TYPE_CHECKING, TypeVar
 
 import mlx.core as mx
 import numpy as np
@@ -21,9 +21,8 @@ from phyla.errors import (
     ContextOverflowError,
     EmptyInputError,
     RequestError,
-    UnsupportedModalityError,
 )
-from phyla.messages import read_messages
+from phyla.messages import Audio, Image, Video, read_messages
 from phyla.options import read_options
 from phyla.prompt import Prompt, read_ids
 from phyla.validation import shown
@@ -42,7 +41,7 @@ if TYPE_CHECKING:
     from phyla.events import Event, Reply
     from phyla.family import ThinkingLike
     from phyla.hooks import LogitsProcessor
-    from phyla.messages import Message, MessagesLike, ToolLike
+    from phyla.messages import Medium, Message, MessagesLike, ToolLike
     from phyla.options import Options, OptionsLike
 
 
@@ -240,32 +239,53 @@ class Session:
                 prompt = self._after_reply(prompt)
             return self._append(prompt, messages=[*earlier, *following])
 
-    def append_image(self, image: object) -> NoReturn:
-        """Append an image, if the model reads images.
+    def append_image(self, source: object, *, max_tokens: int | None = None) -> int:
+        """Append an image, with what the model's template puts around one; returns the position.
+
+        Args:
+            source: see `phyla.media`.
+            max_tokens: the most tokens that it may take; None leaves it to the model.
 
         Raises:
-            UnsupportedModalityError: it does not.
+            UnsupportedModalityError: the model reads no images.
+            MediaError: the image cannot be read.
+            PhylaError: as `append_tokens` raises it.
         """
-        del image
-        self._refuse("images")
+        return self._append_medium(_block(Image, source=source, max_tokens=max_tokens))
 
-    def append_audio(self, audio: object) -> NoReturn:
-        """Append sound, if the model hears.
+    def append_audio(
+        self, source: object, *, rate: int | None = None, max_tokens: int | None = None
+    ) -> int:
+        """Append sound; see `append_image`. `rate` is that of an array of samples."""
+        return self._append_medium(_block(Audio, source=source, rate=rate, max_tokens=max_tokens))
 
-        Raises:
-            UnsupportedModalityError: it does not.
+    def append_video(
+        self,
+        source: object,
+        *,
+        fps: float | None = None,
+        max_frames: int | None = None,
+        source_fps: float | None = None,
+        max_tokens: int | None = None,
+    ) -> int:
+        """Append the frames of a video; see `append_image`.
+
+        Args:
+            source: see `phyla.media`.
+            fps: how many frames of each second to look at; None leaves it to the model.
+            max_frames: the most frames to look at.
+            source_fps: frames a second of a source that is an array or a list of pictures.
+            max_tokens: the most tokens that the video may take.
         """
-        del audio
-        self._refuse("audio")
-
-    def append_video(self, video: object) -> NoReturn:
-        """Append a film, if the model watches.
-
-        Raises:
-            UnsupportedModalityError: it does not.
-        """
-        del video
-        self._refuse("video")
+        block = _block(
+            Video,
+            source=source,
+            fps=fps,
+            max_frames=max_frames,
+            source_fps=source_fps,
+            max_tokens=max_tokens,
+        )
+        return self._append_medium(block)
 
     # Generating.
 
@@ -452,7 +472,13 @@ class Session:
             prompt, messages, ids = self._prompt, self._messages, prompt.ids
         else:
             ids = prompt.ids
-        task = Appending(self._strand, ids, embeddings, self._is_cancelled)
+        strand = self._strand
+        placed = tuple(each.moved(strand.position, item=len(strand.media)) for each in prompt.media)
+        if self._unread:
+            placed = ()  # The strand knows already.
+        for each in placed:
+            each.item.prepare()
+        task = Appending(strand, ids, embeddings, self._is_cancelled, placed)
         self._machine.run(task)
         try:
             task.ended.result()
@@ -468,6 +494,14 @@ class Session:
                 left = None if embeddings is None or not unread else embeddings[-len(unread) :]
                 self._unread_embeddings = left
         return self.position
+
+    def _append_medium(self, block: Medium) -> int:
+        with self._work():
+            desk = self._surroundings.encoder.media
+            held = [placed.item for placed in self._strand.media]
+            item = desk.open_blocks([block], held=held)[0]
+            expanded = desk.expand(desk.wrapped(item), [item])
+            return self._append(Prompt(ids=expanded.ids, media=expanded.media))
 
     def _begin_turn(self, prompt: Prompt, messages: Sequence[Message]) -> None:
         self._prompt, self._messages = prompt, list(messages)
@@ -490,7 +524,7 @@ class Session:
         if last not in voice.eos:
             return prompt
         rest = prompt.text.removeprefix(voice.tokenizer.token_text(last))
-        return replace(prompt, text=rest, ids=self._surroundings.encoder.ids(rest))
+        return self._surroundings.encoder.again(prompt, rest)
 
     # Checks.
 
@@ -539,13 +573,20 @@ class Session:
         finally:
             self._working.release()
 
-    def _refuse(self, modality: str) -> NoReturn:
-        raise UnsupportedModalityError(
-            f"This model does not read {modality}.",
-            modality=modality,
-            index=0,
-            hint="Append text.",
-        )
+
+_M = TypeVar("_M", Image, Audio, Video)
+
+
+def _block(kind: type[_M], **fields: object) -> _M:
+    """A block for a medium that was passed as arguments.
+
+    Raises:
+        RequestError: one of them is out of range.
+    """
+    message = {"role": "user", "content": [{"type": kind.__name__.lower(), **fields}]}
+    block = read_messages(message)[0].media[0]
+    assert isinstance(block, kind)
+    return block
 
 
 def _floats(values: ArrayLike | mx.array) -> NDArray[np.float32]:

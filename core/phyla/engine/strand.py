@@ -12,6 +12,7 @@ import mlx.core as mx
 
 from phyla.engine.caches import EmptyCache
 from phyla.engine.decode import Line
+from phyla.engine.features import NO_MEDIA, positions_of
 from phyla.engine.sampling import Sampler
 from phyla.engine.scheduler import Task
 from phyla.errors import BusyError, CancelledError
@@ -26,9 +27,11 @@ if TYPE_CHECKING:
 
     from phyla.engine.answer import Answer
     from phyla.engine.decode import Cursor
+    from phyla.engine.features import MediaFeed
     from phyla.engine.flush import Flush
     from phyla.engine.generation import Runtime
     from phyla.engine.layers import Layers
+    from phyla.engine.media import PlacedMedia
     from phyla.engine.resolve import ResolvedOptions
     from phyla.engine.sampling import Sampled
     from phyla.engine.stream import Channel
@@ -56,10 +59,12 @@ class Strand:
         n_keep: how many tokens at its beginning outlive a context shift; None for no shift.
         layers: what it begins with, `ids` having been fed.
         ids: see there.
+        media: those among them.
 
     Attributes:
         ids: all tokens, in order.
         logits: `[V]`, those after all of `ids`, where all of them were fed.
+        media: the images, audio and videos among them; also what of it a cancel left unread.
         asked: the tokens before the reply that is being made, also those that were forgotten since.
         forced: the tokens that the reply has to go on with.
     """
@@ -72,11 +77,14 @@ class Strand:
         n_keep: int | None,
         layers: Layers | None = None,
         ids: Sequence[int] = (),
+        media: Sequence[PlacedMedia] = (),
     ) -> None:
         self._runtime: Runtime | None = runtime
         self.max_seq_len = max_seq_len
         self.n_keep = n_keep
         self.ids = list(ids)
+        self.media = tuple(media)
+        self._feed: MediaFeed | None = runtime.feed(self.media)
         self.logits: mx.array | None = None
         self.asked: list[int] = []
         self.forced: deque[int] = deque()
@@ -124,22 +132,48 @@ class Strand:
     def nbytes(self) -> int:
         return 0 if self._cursor is None else self._cursor.layers.nbytes
 
+    def place(self, media: Sequence[PlacedMedia], ids: Sequence[int]) -> None:
+        """Say what media there are, now that the sequence is to hold these ids."""
+        self.media = tuple(media)
+        self._feed = self.runtime.feed(self.media)
+        self.cursor.positions = positions_of(self.runtime.model, ids, self.media)
+
+    def read(self, ids: Sequence[int], stop: int, *, last: bool) -> mx.array | None:
+        """Feed the next of `ids` up to `stop`, or up to the end of a picture that lies there.
+
+        With `last`, and if all of `ids` was fed, the logits `[V]` after them.
+        """
+        cursor, start, media = self.cursor, self.cursor.length, NO_MEDIA
+        stop = min(stop, len(ids))
+        if self._feed is not None:
+            stop = self._feed.whole(start, stop)
+            media = self._feed.chunk(start, stop)
+        return cursor.feed(ids[start:stop], last=last and stop == len(ids), media=media)
+
+    @property
+    def ends_in_media(self) -> bool:
+        """Whether the last token is a soft one."""
+        return bool(self.media) and self.media[-1].stop >= len(self.ids)
+
     def clear(self) -> None:
         """Forget everything."""
         self.ids, self.logits, self.asked = [], None, []
+        self.media, self._feed = (), None
         self.forced.clear()
         self._unfeed()
 
     def close(self) -> None:
         """Give the memory back, and let go of the model."""
         self.ids, self.logits, self.asked = [], None, []
-        self._cursor = self._runtime = None
+        self._cursor = self._runtime = self._feed = None
+        self.media = ()
 
     def mend(self) -> None:
         """After a failure, forget what the layers may hold beyond `ids`, or hold only in part."""
         ids, layers = self.ids, self.cursor.layers
         lengths = {s.length for s in layers.stores if not isinstance(s, EmptyCache)}
-        whole = self.logits is not None or (bool(ids) and ids[-1] == NO_TOKEN)
+        whole = self.logits is not None or self.ends_in_media
+        whole = whole or (bool(ids) and ids[-1] == NO_TOKEN)
         most = len(ids) if whole else max(0, len(ids) - 1)
         length = min(most, *lengths)
         if lengths == {length}:
@@ -155,7 +189,10 @@ class Strand:
 
     def _unfeed(self) -> None:
         self._cursor = self.runtime.cursor(
-            self.runtime.allocation.layers(), extent=self.max_seq_len, reserve=0
+            self.runtime.allocation.layers(),
+            extent=self.max_seq_len,
+            reserve=0,
+            positions=positions_of(self.runtime.model, self.ids, self.media),
         )
 
     def fork(self) -> Strand:
@@ -167,7 +204,9 @@ class Strand:
             n_keep=self.n_keep,
             layers=layers.fork(layers.length),
             ids=self.ids,
+            media=self.media,
         )
+        other.cursor.positions = self.cursor.positions
         other.logits, other.asked = self.logits, self.asked
         other.forced = self.forced.copy()
         return other
@@ -176,7 +215,8 @@ class Strand:
     def can_shift(self) -> bool:
         """Whether the sequence makes room by itself where it is full."""
         model, layers = self.runtime.model, self.cursor.layers
-        return self.n_keep is not None and model.rotates_keys and layers.can_shift
+        moves = model.rotates_keys and layers.can_shift and not self.media
+        return self.n_keep is not None and moves
 
     def shift(self) -> None:
         """Forget half of what follows the first `n_keep` tokens; the rest moves up."""
@@ -206,6 +246,7 @@ class Appending(_StrandTask):
         strand: grows.
         ids: the tokens; or
         embeddings: `[T, D]`, what comes instead.
+        media: those among the tokens, placed within the whole sequence.
         cancelled: whether to stop between two chunks.
 
     Attributes:
@@ -220,12 +261,14 @@ class Appending(_StrandTask):
         ids: Sequence[int],
         embeddings: NDArray[np.float32] | None,
         cancelled: Callable[[], bool],
+        media: Sequence[PlacedMedia] = (),
     ) -> None:
         count = len(ids) if embeddings is None else len(embeddings)
         super().__init__(strand, strand.position + count)
         self.ended: Future[None] = Future()
         self.stopped = threading.Event()
         self._before, self._logits = strand.position, strand.logits
+        self._media, self._media_before = (*strand.media, *media), strand.media
         self._begun = False
         self._all = [*strand.ids, *(ids if embeddings is None else [NO_TOKEN] * count)]
         self._embeddings = embeddings
@@ -247,26 +290,33 @@ class Appending(_StrandTask):
 
     def begin(self) -> None:
         self._begun = True
-        self._strand.cursor.layers.reserve(len(self._all))
+        strand = self._strand
+        strand.cursor.layers.reserve(len(self._all))
+        if self._media:
+            strand.place(self._media, self._all)
 
     def read(self, chunk: int) -> bool:
         strand, cursor = self._strand, self._strand.cursor
-        start = cursor.length
+        start, count = cursor.length, len(self._all)
+        # What cannot be embedded again later is read to its end, and leaves logits.
+        ends_whole = self._embeddings is not None or (
+            bool(self._media) and self._media[-1].stop == count
+        )
         if self._embeddings is None or start < self._before:
-            end = self._before if self._embeddings is not None else len(self._all) - 1
+            end = self._before if self._embeddings is not None else count
+            end -= not ends_whole
             stop = min(start + chunk, end)
             if start < stop:
-                cursor.feed(self._all[start:stop], last=False)
+                strand.logits = strand.read(self._all, stop, last=ends_whole)
         else:
-            stop = min(start + chunk, len(self._all))
-            last = stop == len(self._all)
+            stop = min(start + chunk, count)
             values = mx.array(self._embeddings[start - self._before : stop - self._before])
             ids = [0] * (stop - start)
-            strand.logits = cursor.feed(ids, last=last, embeddings=values)
-            if strand.logits is not None:
-                mx.eval(strand.logits, cursor.layers.arrays)
+            strand.logits = cursor.feed(ids, last=stop == count, embeddings=values)
+        if strand.logits is not None:
+            mx.eval(strand.logits, cursor.layers.arrays)
         fed = cursor.length
-        if fed < (len(self._all) if self._embeddings is not None else len(self._all) - 1):
+        if fed < (count if ends_whole else count - 1):
             strand.ids = self._all[: max(self._before, fed)]
             return True
         strand.ids = list(self._all)
@@ -289,8 +339,11 @@ class Appending(_StrandTask):
     def fail(self, error: BaseException, *, sound: bool = True) -> None:
         try:
             if self._begun:
-                self._strand.ids, self._strand.logits = self._all[: self._before], self._logits
-                self._strand.mend()
+                strand = self._strand
+                strand.ids, strand.logits = self._all[: self._before], self._logits
+                if self._media:
+                    strand.place(self._media_before, strand.ids)
+                strand.mend()
         finally:
             self.ended.set_exception(error)
 
@@ -362,12 +415,10 @@ class Continuing(_StrandTask):
 
     def read(self, chunk: int) -> bool:
         strand, answer = self._strand, self._answer
-        unfed = strand.unfed
-        if len(unfed) > chunk:
-            strand.cursor.feed(unfed[:chunk], last=False)
-            return True
-        if unfed:
-            strand.logits = strand.cursor.feed(unfed, last=True)
+        if strand.unfed:
+            strand.logits = strand.read(strand.ids, strand.cursor.length + chunk, last=True)
+            if strand.unfed:
+                return True
         assert strand.logits is not None, "all that was fed left logits"
         earlier = list(answer.tokens)
         if not earlier:

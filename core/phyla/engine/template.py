@@ -22,12 +22,24 @@ from jinja2.ext import Extension
 from jinja2.sandbox import ImmutableSandboxedEnvironment
 
 from phyla.errors import RequestError, TemplateError
-from phyla.messages import Message, Reasoning, Tool, ToolCall, ToolResult
+from phyla.messages import (
+    Audio,
+    Image,
+    Message,
+    Reasoning,
+    Text,
+    Tool,
+    ToolCall,
+    ToolResult,
+    Video,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
     from jinja2.parser import Parser
+
+    from phyla.messages import Block
 
 _OURS = frozenset({"messages", "tools", "add_generation_prompt"})
 _FEW = 64  # messages of which each one is tried in the search for the one that fails
@@ -197,7 +209,12 @@ def _turns(messages: Sequence[Message], *, as_parts: bool) -> list[_Turn]:
         called |= {block.id: block.name for block in blocks if isinstance(block, ToolCall)}
         results = [block for block in blocks if isinstance(block, ToolResult)]
         turns += [_Turn(index, _result(block, called)) for block in results]
-        if len(results) < len(blocks) or not blocks:
+        if results and message.media and len(results) + len(message.media) == len(blocks):
+            # What a tool shows belongs to its answer.
+            turns[-1].fields["content"] = [
+                *_parts([Text(text=results[-1].text)]), *_parts(message.media),
+            ]  # fmt: skip
+        elif len(results) < len(blocks) or not blocks:
             turns.append(_Turn(index, _spoken(message, as_parts=as_parts)))
     return turns
 
@@ -205,7 +222,9 @@ def _turns(messages: Sequence[Message], *, as_parts: bool) -> list[_Turn]:
 def _spoken(message: Message, *, as_parts: bool) -> dict[str, Any]:
     text = message.text
     fields: dict[str, Any] = {"role": message.role, "content": text}
-    if as_parts:
+    if message.media:
+        fields["content"] = _parts(message.blocks)
+    elif as_parts:
         fields["content"] = [{"type": "text", "text": text}] if text else []
     if message.name is not None:
         fields["name"] = message.name
@@ -214,6 +233,20 @@ def _spoken(message: Message, *, as_parts: bool) -> dict[str, Any]:
     if calls := [_call(block) for block in message.blocks if isinstance(block, ToolCall)]:
         fields["tool_calls"] = calls
     return fields
+
+
+def _parts(blocks: Sequence[Block]) -> list[dict[str, Any]]:
+    """Text and media as a list of parts, texts that follow one another as one."""
+    parts: list[dict[str, Any]] = []
+    for block in blocks:
+        if isinstance(block, Text):
+            if parts and parts[-1]["type"] == "text":
+                parts[-1] = {"type": "text", "text": parts[-1]["text"] + block.text}
+            elif block.text:
+                parts.append({"type": "text", "text": block.text})
+        elif isinstance(block, Image | Audio | Video):
+            parts.append({"type": block.type})
+    return parts
 
 
 def _call(block: ToolCall) -> dict[str, Any]:

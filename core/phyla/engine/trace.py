@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING
 import mlx.core as mx
 import numpy as np
 
+from phyla.engine.features import NO_MEDIA, positions_of
+
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
@@ -46,8 +48,13 @@ def trace(runtime: Runtime, prompt: Prompt, extent: int | None = None) -> Trace:
     """Run a prompt in one go, with nothing cached before, and keep everything."""
     count = len(prompt.ids)
     cursor = runtime.cursor(
-        runtime.allocation.layers(), extent=max(count, extent or 0), reserve=count
+        runtime.allocation.layers(),
+        extent=max(count, extent or 0),
+        reserve=count,
+        positions=positions_of(runtime.model, prompt.ids, prompt.media),
     )
+    feed = runtime.feed(prompt.media)
+    media = NO_MEDIA if feed is None else feed.chunk(0, count)
     layers: list[LayerTrace] = []
 
     def tap(layer: int, hidden: mx.array) -> None:
@@ -61,5 +68,5 @@ def trace(runtime: Runtime, prompt: Prompt, extent: int | None = None) -> Trace:
         )
         layers.append(LayerTrace(values, str(hidden.dtype).removeprefix("mlx.core."), statistics))
 
-    logits = cursor.trace(prompt.ids, tap)
+    logits = cursor.trace(prompt.ids, tap, media)
     return Trace(np.array(logits), tuple(layers))

@@ -31,7 +31,16 @@ from phyla.family.dialect import (
 from phyla.family.experts import expert_rules
 from phyla.family.family import Family
 from phyla.family.hybrid import HybridConfig, is_upstream, text_keys
-from phyla.family.model import Model
+from phyla.family.media import (
+    MediaReader,
+    MediaReaders,
+    MediaRequest,
+    MediaRun,
+    Plan,
+    Prepared,
+    Soft,
+)
+from phyla.family.model import Features, Model
 from phyla.family.rope import RopeConfig, read_rope
 from phyla.family.step import Step, Tap
 from phyla.family.weights import Drop, Rename, Split, Stack, Transpose, WeightRule
@@ -46,11 +55,18 @@ __all__ = [
     "Drop",
     "Family",
     "FamilyConfig",
+    "Features",
     "Full",
     "History",
     "HybridConfig",
+    "MediaReader",
+    "MediaReaders",
+    "MediaRequest",
+    "MediaRun",
     "Model",
     "NoCache",
+    "Plan",
+    "Prepared",
     "ReasoningMarks",
     "Recurrent",
     "Rename",
@@ -58,6 +74,7 @@ __all__ = [
     "SharedAttentionCache",
     "SharedWith",
     "Sliding",
+    "Soft",
     "Split",
     "Stack",
     "StateCache",

@@ -137,6 +137,8 @@ class Dialect:
         call_syntax: further tokens, by text, that calls are written with. They are read as text
             even where the vocabulary calls them special, which would hide them.
         history: what the template shows of earlier assistant turns.
+        unsaid: tokens, by their text, that no reply holds, such as those that stand for pictures;
+            the model is kept from saying them.
     """
 
     name: str
@@ -149,6 +151,7 @@ class Dialect:
     end_token_is_final: bool = False
     call_syntax: tuple[str, ...] = ()
     history: History = History()
+    unsaid: tuple[str, ...] = ()
 
     def opens_reasoning(self, prompt: str) -> bool:
         """Whether a rendered prompt ends inside a span of reasoning, so that the reply begins there.

@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from phyla.family.dialect import Dialect
+from phyla.family.media import MediaReaders
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -18,6 +19,10 @@ if TYPE_CHECKING:
 
 def _no_rules(config: object, checkpoint: Checkpoint) -> Sequence[WeightRule]:
     return ()
+
+
+def _no_media(config: object, checkpoint: Checkpoint) -> MediaReaders:
+    return MediaReaders()
 
 
 def _plain_dialect(checkpoint: Checkpoint) -> Dialect:
@@ -42,6 +47,8 @@ class Family:
             family's, from its template or names. One that recognizes wins over one that does not
             ask; one that asks and does not recognize is out.
         dialect: looks at the checkpoint and says how its text is marked.
+        media: what the checkpoint can read beside text, and how; a function of the settled config
+            and the checkpoint, so that a tower which the file lacks is no promise.
         siblings: what looks like this family by name and is something else: by model type, the
             words that say what it is. Such a checkpoint that nobody takes is refused with them.
     """
@@ -53,4 +60,5 @@ class Family:
     weights: Callable[[Any, Checkpoint], Sequence[WeightRule]] = _no_rules
     recognizes: Callable[[Checkpoint], bool] | None = None
     dialect: Callable[[Checkpoint], Dialect] = _plain_dialect
+    media: Callable[[Any, Checkpoint], MediaReaders] = _no_media
     siblings: Mapping[str, str] = field(default_factory=dict[str, str], hash=False)

@@ -80,6 +80,8 @@ class HybridConfig(DecoderConfig):
         # The classes' own; every published file has them.
         raw.setdefault("head_dim", 256)
         raw.setdefault("partial_rotary_factor", 0.25)
+        if kind != "qwen3_next":
+            raw.setdefault("mrope_section", [11, 11, 10])
         if "layer_types" not in raw:
             raw["layer_types"] = _types_of_layers(raw)
         return raw

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Sequence  # noqa: TC003 (read by documentation tools)
+from collections.abc import Mapping, Sequence  # noqa: TC003 (read by documentation tools)
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import mlx.core as mx
@@ -12,7 +13,26 @@ import mlx.nn as nn  # pyright: ignore[reportMissingTypeStubs]
 from phyla.family.caches import CacheKind  # noqa: TC001
 
 if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
+    from phyla.family.media import MediaRun
     from phyla.family.step import Step
+    from phyla.modality import Modality
+
+
+@dataclass(frozen=True)
+class Features:
+    """What a tower made of one item: a row for each of its soft tokens, in order.
+
+    Attributes:
+        hidden: `[N, D]`, put in the place of embeddings as they are.
+        deep: for each of the first layers `[N, D]`, added to the hidden states after that layer
+            (deepstack, Qwen3-VL).
+    """
+
+    hidden: mx.array
+    deep: tuple[mx.array, ...] = ()
 
 
 class Model(nn.Module):
@@ -53,6 +73,21 @@ class Model(nn.Module):
     @abstractmethod
     def logits(self, hidden: mx.array) -> mx.array:
         """Project final hidden states `[..., D]` to logits `[..., V]`."""
+
+    def media_features(self, modality: Modality, arrays: Mapping[str, mx.array]) -> Features:
+        """Run the tower of a modality on one item, as the family's reader prepared it."""
+        raise NotImplementedError(f"this model has no tower for {modality}")
+
+    def media_positions(
+        self, ids: NDArray[np.int32], runs: Sequence[MediaRun]
+    ) -> NDArray[np.int32] | None:
+        """Where the tokens of a prompt with media stand: `[axes, T]`; None counts them one by one.
+
+        Called with a whole prompt. What it says of a beginning that ends outside any item must not
+        depend on what follows. The token behind the prompt stands one further than the largest
+        position, on all axes, and each later one one further than the one before.
+        """
+        del ids, runs
 
     def rotate_keys(self, layer: int, keys: mx.array, by: int) -> mx.array:
         """Move a layer's stored keys `[B, kv_heads, T, key_dim]` to positions `by` further on."""

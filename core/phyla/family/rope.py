@@ -18,6 +18,8 @@ RopeType = Literal["default", "linear", "llama3", "yarn", "longrope", "proportio
 # One number per pair of rotated dimensions; its frequency is divided by it.
 _Factors = tuple[Annotated[float, Field(gt=0)], ...]
 
+_Pairs = Annotated[int, Field(ge=0)]
+
 
 class RopeConfig(BaseModel):
     """How positions become rotation angles.
@@ -27,6 +29,9 @@ class RopeConfig(BaseModel):
 
     `factors` is a type of ours: each frequency is divided by its factor, as GGUF files store the
     Llama 3 rule already worked out.
+
+    `mrope_section` says how many of the pairs turn by time, by row and by column, dealt out in turn
+    (Qwen3-VL); None where a token has one position.
     """
 
     model_config = ConfigDict(
@@ -49,6 +54,7 @@ class RopeConfig(BaseModel):
     short_factor: _Factors | None = None
     long_factor: _Factors | None = None
     factors: _Factors | None = None
+    mrope_section: tuple[_Pairs, _Pairs, _Pairs] | None = None
 
     @model_validator(mode="after")
     def _each_type_has_its_keys(self) -> RopeConfig:
@@ -84,6 +90,12 @@ class RopeConfig(BaseModel):
             raise ValueError("a mapping with 'low_freq_factor' below 'high_freq_factor'")
         return self
 
+    @model_validator(mode="after")
+    def _some_pair_turns(self) -> RopeConfig:
+        if self.mrope_section is not None and not any(self.mrope_section):
+            raise ValueError("a mapping with some number above 0 in 'mrope_section'")
+        return self
+
     @property
     def lists_in_use(self) -> tuple[str, ...]:
         """The keys that hold one number per pair of rotated dimensions and matter for the type."""
@@ -107,7 +119,7 @@ def read_rope(raw: Mapping[str, Any], *, default_theta: float | None) -> dict[st
         theta = default_theta
     if theta is not None:
         merged["rope_theta"] = theta
-    for key in ("partial_rotary_factor", "original_max_position_embeddings"):
+    for key in ("partial_rotary_factor", "original_max_position_embeddings", "mrope_section"):
         if raw.get(key) is not None:
             merged[key] = raw[key]
     for key in ("rope_scaling", "rope_parameters"):

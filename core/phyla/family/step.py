@@ -28,6 +28,10 @@ class Step:
     Attributes:
         ids: `[B, T]` int32 token ids.
         positions: `[B, T]` int32 positions of the tokens in their sequences.
+        axes: `[axes, B, T]` int32, the positions on each axis, where `Model.media_positions` gave
+            several that differ within this chunk; `positions` is then their first.
+        deep: for each of the first layers `[B, T, D]`, to be added to the hidden states after it;
+            zero where there is no medium. See `Features.deep`.
         extents: per sequence, the number of tokens that it may reach; fixed for a sequence's life,
             so a rule that depends on the length (LongRoPE) picks the same side at every step.
         tap: called by the model after each layer, `step.tap(index, hidden)`.
@@ -36,4 +40,6 @@ class Step:
     ids: mx.array
     positions: mx.array
     extents: tuple[int, ...]
+    axes: mx.array | None = None
+    deep: tuple[mx.array, ...] = ()
     tap: Tap = field(default=_ignore)

@@ -31,6 +31,7 @@ from phyla.nn.rope import Rope, Rotation
 from phyla.nn.routing import SigmoidRouter
 from phyla.nn.shared_expert import SharedExpertMoE
 from phyla.nn.short_conv import ShortConv
+from phyla.nn.vision import VisionAttention, VisionBlock, VisionMLP, VisionRotation, attend_within
 from phyla.nn.wide import Wide, wide_parameters
 
 __all__ = [
@@ -60,8 +61,13 @@ __all__ = [
     "ShortConv",
     "SigmoidRouter",
     "SparseMoE",
+    "VisionAttention",
+    "VisionBlock",
+    "VisionMLP",
+    "VisionRotation",
     "Wide",
     "ZeroCentredRMSNorm",
+    "attend_within",
     "fuse",
     "gated_delta_rule",
     "geglu",

@@ -27,6 +27,8 @@ from phyla.nn.rope import Rope, Rotation
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from typing_extensions import Self
+
 
 @dataclass(frozen=True, kw_only=True)
 class AttentionShape:
@@ -254,7 +256,7 @@ class CausalDecoder(Model):
         *,
         embedding_scale: float = 1.0,
         head_scale: float = 1.0,
-    ) -> CausalDecoder:
+    ) -> Self:
         """The decoder that a config's shared keys describe, around the given layers."""
         return cls(
             vocab_size=config.vocab_size,
@@ -281,6 +283,8 @@ class CausalDecoder(Model):
         rotation = self.rope(step)
         for index, (layer, cache) in enumerate(zip(self.layers, caches, strict=True)):
             hidden = layer(hidden, rotation, cache)
+            if index < len(step.deep):
+                hidden = hidden + step.deep[index]
             step.tap(index, hidden)
         return self.norm(hidden)
 

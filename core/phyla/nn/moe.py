@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
 from typing import TYPE_CHECKING
 
 import mlx.core as mx
 import mlx.nn as nn
+import numpy as np
 
 from phyla.backend import on_cpu
 from phyla.nn.activations import GatedActivation, swiglu
@@ -15,6 +17,10 @@ if TYPE_CHECKING:
 
 # Below this many (token, expert) pairs, sorting costs more than the scattered reads it saves.
 _SORT_FROM = 64
+# From so many rows for each expert on, a BLAS multiplies an expert's rows faster together than MLX's
+# gathered product does on a CPU, which takes one after another (16 experts of 512 x 384, 128 rows
+# each: 21 against 50 ms).
+_TOGETHER_FROM = 32
 
 
 class ExpertLinear(nn.Module):
@@ -29,6 +35,8 @@ class ExpertLinear(nn.Module):
         """Apply expert `experts[i]` to row i of `x` `[N, 1, in]`; gives `[N, 1, out]`."""
         if on_cpu() and self.weight.dtype != mx.float32:
             return self._in_float32(x, experts).astype(x.dtype)
+        if on_cpu() and in_order and experts.size >= _TOGETHER_FROM * self.weight.shape[0]:
+            return self._one_by_one(x, experts)
         return mx.gather_mm(
             x, self.weight.swapaxes(-1, -2), rhs_indices=experts, sorted_indices=in_order
         )
@@ -39,6 +47,17 @@ class ExpertLinear(nn.Module):
         if experts.size < weight.shape[0]:
             return x @ weight[experts].astype(mx.float32).swapaxes(-1, -2)
         return mx.gather_mm(x, weight.astype(mx.float32).swapaxes(-1, -2), rhs_indices=experts)
+
+    def _one_by_one(self, x: mx.array, experts: mx.array) -> mx.array:
+        """One product for each expert; waits until it is known where each one's rows end."""
+        numbers = np.arange(self.weight.shape[0])
+        ends = np.searchsorted(np.array(experts), numbers, side="right").tolist()
+        parts = [
+            x[start:stop, 0] @ self.weight[expert].T
+            for expert, (start, stop) in enumerate(pairwise((0, *ends)))
+            if start < stop
+        ]
+        return mx.concatenate(parts)[:, None, :]
 
     def to_quantized(
         self, group_size: int | None = None, bits: int | None = None, mode: str = "affine"

@@ -12,6 +12,8 @@ from typing import TYPE_CHECKING
 import mlx.core as mx
 import numpy as np
 
+from phyla.nn.mrope import interleaved_axes, positions_of_pairs
+
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
@@ -61,14 +63,21 @@ class Rope:
         if config.type == "longrope":
             assert config.long_factor is not None
             self._long = mx.array(_base(config.theta, self.dims) / _row(config.long_factor))
+        self._axes: mx.array | None = None
+        if config.mrope_section is not None:
+            self._axes = mx.array(interleaved_axes(config.mrope_section, self.dims // 2))
 
     def __call__(self, step: Step) -> Rotation:
-        """The rotation for `step.positions`.
+        """The rotation for `step.positions`, or for `step.axes` where there are any.
 
         LongRoPE has two lists of factors; which one a sequence uses is decided once, by how long it
         may become (`step.extents`), so that keys already stored keep a rotation that fits.
         """
-        angles = step.positions[..., None].astype(mx.float32) * self._rows(step)  # (B, T, dims/2)
+        positions = step.positions[..., None]
+        if step.axes is not None:
+            assert self._axes is not None, "a model with several axes has 'mrope_section'"
+            positions = positions_of_pairs(step.axes, self._axes)
+        angles = positions.astype(mx.float32) * self._rows(step)  # (B, T, dims/2)
         cos, sin = mx.cos(angles), mx.sin(angles)
         if self.amplitude != 1.0:
             cos, sin = cos * self.amplitude, sin * self.amplitude

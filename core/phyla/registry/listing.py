@@ -16,7 +16,6 @@ class FamilyRow:
     Attributes:
         name: the family's name.
         model_types: those of all its architectures.
-        modalities: what it reads.
         distribution: the package that brings it.
         version: that package's version.
         clash: why it cannot be used although it works, or None: another plugin has its name.
@@ -24,7 +23,6 @@ class FamilyRow:
 
     name: str
     model_types: tuple[str, ...]
-    modalities: tuple[str, ...]
     distribution: str
     version: str
     clash: str | None = None

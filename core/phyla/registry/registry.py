@@ -264,7 +264,6 @@ class Registry:
         return FamilyRow(
             name=family.name,
             model_types=tuple(dict.fromkeys(t for _, each in claims for t in each.model_types)),
-            modalities=("text",),
             distribution=plugin.distribution,
             version=plugin.version,
             clash=None if clash is None else clash.message,

@@ -25,29 +25,32 @@ from phyla.family import (
     SharedWith,
     Sliding,
 )
-from phyla.hooks import hookimpl
 from phyla.nn import GatedMLP
-from phyla.registry import make_registry
+from phyla.testing.registries import registry_of
 from phyla.tools.hermes import HermesFormat
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Mapping, Sequence
 
     from phyla.checkpoint import Checkpoint
     from phyla.family import Step
     from phyla.registry import Registry
 
 _HEADS, _KV_HEADS, _HEAD_DIM = 4, 2, 8
-_WIDTH = 32
+WIDTH = 32
 
 
 class MixedConfig(FamilyConfig):
-    """What the letters of `layers` mean is said above; `window` is the window of `w`."""
+    """What the letters of `layers` mean is said above; `window` is the window of `w`.
+
+    With `bidirectional` a picture's tokens see one another there.
+    """
 
     family: ClassVar[str] = "mixed"
 
     layers: str
     window: int = 8
+    bidirectional: bool = False
 
     @property
     def context_length(self) -> int | None:
@@ -63,12 +66,12 @@ class _Attention(nn.Module):
     def __init__(self, kind: Full | Sliding | SharedWith) -> None:
         super().__init__()
         self.kind = kind
-        self.norm = nn.RMSNorm(_WIDTH)
-        self.q_proj = nn.Linear(_WIDTH, _HEADS * _HEAD_DIM)
+        self.norm = nn.RMSNorm(WIDTH)
+        self.q_proj = nn.Linear(WIDTH, _HEADS * _HEAD_DIM)
         if not isinstance(kind, SharedWith):
-            self.k_proj = nn.Linear(_WIDTH, _KV_HEADS * _HEAD_DIM)
-            self.v_proj = nn.Linear(_WIDTH, _KV_HEADS * _HEAD_DIM)
-        self.o_proj = nn.Linear(_HEADS * _HEAD_DIM, _WIDTH)
+            self.k_proj = nn.Linear(WIDTH, _KV_HEADS * _HEAD_DIM)
+            self.v_proj = nn.Linear(WIDTH, _KV_HEADS * _HEAD_DIM)
+        self.o_proj = nn.Linear(_HEADS * _HEAD_DIM, WIDTH)
 
     def __call__(self, hidden: mx.array, cache: Any) -> mx.array:
         normed = self.norm(hidden)
@@ -88,14 +91,14 @@ def _split(x: mx.array) -> mx.array:
 class _Recurrence(nn.Module):
     """Leaky sums: `s_t = decay * s_(t-1) + x_t`, with the first token's neighbour beside them."""
 
-    kind = Recurrent(shapes=((_WIDTH,), (1, _WIDTH)), dtypes=("float32", None))
+    kind = Recurrent(shapes=((WIDTH,), (1, WIDTH)), dtypes=("float32", None))
 
     def __init__(self) -> None:
         super().__init__()
-        self.norm = nn.RMSNorm(_WIDTH)
-        self.in_proj = nn.Linear(_WIDTH, _WIDTH)
-        self.out_proj = nn.Linear(2 * _WIDTH, _WIDTH)
-        self.decay = mx.zeros((_WIDTH,))
+        self.norm = nn.RMSNorm(WIDTH)
+        self.in_proj = nn.Linear(WIDTH, WIDTH)
+        self.out_proj = nn.Linear(2 * WIDTH, WIDTH)
+        self.decay = mx.zeros((WIDTH,))
 
     def __call__(self, hidden: mx.array, cache: Any) -> mx.array:
         x = self.in_proj(self.norm(hidden))
@@ -117,8 +120,8 @@ class _FeedForward(nn.Module):
 
     def __init__(self) -> None:
         super().__init__()
-        self.norm = nn.RMSNorm(_WIDTH)
-        self.mlp = GatedMLP(_WIDTH, 48)
+        self.norm = nn.RMSNorm(WIDTH)
+        self.mlp = GatedMLP(WIDTH, 48)
 
     def __call__(self, hidden: mx.array, cache: Any) -> mx.array:
         return hidden + self.mlp(self.norm(hidden))
@@ -129,7 +132,7 @@ class MixedModel(Model):
 
     def __init__(self, config: MixedConfig) -> None:
         super().__init__()
-        self.embed_tokens = nn.Embedding(config.vocab_size, _WIDTH)
+        self.embed_tokens = nn.Embedding(config.vocab_size, WIDTH)
         self.layers: list[_Attention | _Recurrence | _FeedForward] = []
         stored = 0
         for index, letter in enumerate(config.layers):
@@ -144,6 +147,7 @@ class MixedModel(Model):
                         heads=_KV_HEADS,
                         key_dim=_HEAD_DIM,
                         value_dim=_HEAD_DIM,
+                        bidirectional=config.bidirectional,
                     )
                     self.layers.append(_Attention(kind))
                 case "s":
@@ -154,8 +158,8 @@ class MixedModel(Model):
                     self.layers.append(_FeedForward())
             if letter in "fw":
                 stored = index
-        self.norm = nn.RMSNorm(_WIDTH)
-        self.lm_head = nn.Linear(_WIDTH, config.vocab_size, bias=False)
+        self.norm = nn.RMSNorm(WIDTH)
+        self.lm_head = nn.Linear(WIDTH, config.vocab_size, bias=False)
 
     def cache_kinds(self) -> Sequence[CacheKind]:
         return [layer.kind for layer in self.layers]
@@ -192,12 +196,6 @@ MIXED = Family(
 )
 
 
-class _Plugin:
-    @hookimpl
-    def phyla_provide_families(self) -> Iterable[Family]:
-        return [MIXED]
-
-
 def mixed_registry() -> Registry:
     """A registry that knows the toy family and no other."""
-    return make_registry(modules=[_Plugin()])
+    return registry_of(MIXED)

@@ -98,6 +98,16 @@ class Parity:
         found = pair.forward.decoded(PROMPT, prompt=20, chunk=chunk)
         assert_close(found, pair.logits[19:])
 
+    def test_after_a_snapshot_is_restored_logits_equal_the_references(self, pair: Pair) -> None:
+        cursor = pair.forward.cursor(len(PROMPT) + len(LONG_PROMPT))
+        cursor.prefill(PROMPT[:17], chunk=7)
+        snapshot = cursor.layers.snapshot()
+        cursor.prefill(LONG_PROMPT[:30], chunk=16)
+        cursor.layers.restore(snapshot)
+        again = pair.forward.cursor(len(PROMPT), cursor.layers)
+        for stop in range(18, len(PROMPT) + 1):
+            assert_close(again.prefill(PROMPT[stop - 1 : stop], chunk=1), pair.logits[stop - 1])
+
     def test_greedy_tokens_equal_the_references(self, pair: Pair) -> None:
         expected, _ = pair.reference.greedy(PROMPT, GREEDY_TOKENS)
         assert pair.forward.greedy(PROMPT, GREEDY_TOKENS) == expected

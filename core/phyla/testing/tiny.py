@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 import mlx.core as mx
@@ -25,17 +25,30 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Tiny:
-    """One branch of an architecture: a config.json and a chat template."""
+    """One branch of an architecture: a config.json and a chat template.
+
+    `marks` are the texts that the tokenizer has a token for, beside those of turns; `preprocessing`
+    is what the files that say how media are prepared hold, by file name.
+    """
 
     name: str
     config: Mapping[str, Any]
     chat_template: str = CHATML
+    marks: Sequence[str] = MARKS
+    preprocessing: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
 
     def write(self, folder: Path, *, registry: Registry | None = None) -> Path:
         """Write it as a checkpoint; see `write_checkpoint`."""
-        return write_checkpoint(
-            folder, self.config, chat_template=self.chat_template, registry=registry
+        path = write_checkpoint(
+            folder,
+            self.config,
+            chat_template=self.chat_template,
+            marks=self.marks,
+            registry=registry,
         )
+        for name, content in self.preprocessing.items():
+            (path / name).write_text(json.dumps(content), encoding="utf-8")
+        return path
 
 
 def read_tiny(path: Path) -> dict[str, Tiny]:

@@ -67,6 +67,30 @@ def test_another_method_is_refused_by_its_name(method: str, nested: bool) -> Non
     assert "MLX conversion" in str(caught.value.hint)
 
 
+@pytest.mark.parametrize("nested", [False, True])
+def test_fp8_is_refused_with_what_to_use_instead(nested: bool) -> None:
+    fp8 = {"quant_method": "fp8", "fmt": "e4m3", "weight_block_size": [128, 128]}
+    config = {"quantization_config": fp8}
+    with pytest.raises(CheckpointError) as caught:
+        read_quantization({"text_config": config} if nested else config)
+    assert "FP8" in str(caught.value)
+    assert "without `-FP8`" in str(caught.value.hint)
+
+
+@pytest.mark.parametrize("dtype", ["F8_E4M3", "U8", "BF16"])
+@pytest.mark.parametrize("scale_first", [False, True])
+def test_fp8_weights_are_told_by_their_scales_when_the_config_is_silent(
+    write_folder, dtype: str, scale_first: bool
+) -> None:
+    tensors = {"w.weight": (dtype, [4]), "w.weight_scale_inv": ("F32", [1])}
+    layout = dict(reversed(tensors.items())) if scale_first else tensors
+    with pytest.raises(CheckpointError) as caught:
+        open_checkpoint(write_folder({"model.safetensors": layout}))
+    assert "FP8" in str(caught.value)
+    assert "without `-FP8`" in str(caught.value.hint)
+    assert caught.value.file is not None
+
+
 @pytest.mark.parametrize(
     ("entry", "field"),
     [

@@ -40,7 +40,7 @@ if TYPE_CHECKING:
     from typer.testing import Result
 
     from phyla.engine.engine import Engine
-    from phyla.messages import Message, Tool, ToolCall
+    from phyla.messages import Medium, Message, Tool, ToolCall
     from phyla.options import Options
 
 
@@ -144,6 +144,7 @@ class FakeEngine:
         self.closed = False
         self.shows_tools = True
         self.encode_error: Exception | None = None
+        self.encoded: list[Medium] = []
 
     def stream(
         self,
@@ -184,7 +185,8 @@ class FakeEngine:
         words = [*shown, *(message.text for message in messages), str(thinking)]
         return Prompt(ids=(1, 2, 3), text=" ".join(words) + seed, seed=seed)
 
-    def encode_text(self, text: str) -> Prompt:
+    def encode_text(self, text: str, *, media: Sequence[Medium] = ()) -> Prompt:
+        self.encoded = list(media)
         return Prompt(ids=(1, 2, 3), text=text)
 
     def __enter__(self) -> FakeEngine:

@@ -430,6 +430,26 @@ def test_a_pin_that_leaves_no_room_is_told_with_numbers(folder: Path) -> None:
         assert engine.generate(ids[:500], options={**GREEDY, "max_tokens": 500}).tokens
 
 
+def test_a_pin_that_cannot_be_kept_is_refused_before_it_is_computed(folder: Path) -> None:
+    def no_reading(*args: object) -> None:
+        raise AssertionError("nothing is to be read")
+
+    for limits in (CacheLimits(entries=0), CacheLimits(bytes=0), CacheLimits(min_tokens=5000)):
+        with opened(folder, cache=limits) as engine:
+            engine.machine.run = no_reading  # type: ignore[method-assign]
+            with pytest.raises(phyla.RequestError):
+                engine.cache.pin("a", [SYSTEM], ttl=60)
+
+
+def test_a_pin_that_finds_no_slot_says_that_others_hold_them(folder: Path) -> None:
+    with opened(folder, cache=CacheLimits(entries=1)) as engine:
+        engine.cache.pin("a", [SYSTEM], ttl=60)
+        with pytest.raises(phyla.RequestError, match="1 other pins hold"):
+            engine.cache.pin("b", [{**SYSTEM, "content": SYSTEM["content"][::-1]}], ttl=60)
+        engine.cache.unpin("a")
+        assert engine.cache.pin("b", [{**SYSTEM, "content": SYSTEM["content"][::-1]}], ttl=60) > 0
+
+
 def test_bug_42_a_clock_that_stands_still_keeps_a_dated_prompt_in_the_cache(
     tmp_path: Path,
 ) -> None:

@@ -115,12 +115,12 @@ def running(engine: phyla.Engine, *, ahead: bool) -> Iterator[None]:
 def chunks(engine: phyla.Engine, size: int) -> Iterator[None]:
     """Prompts are read in chunks of so many tokens."""
     scheduler = engine.machine.loaded.scheduler
-    before = scheduler._chunk, scheduler._shared_chunk
-    scheduler._chunk = scheduler._shared_chunk = size
+    before = scheduler.chunk, scheduler.shared_chunk
+    scheduler.chunk = scheduler.shared_chunk = size
     try:
         yield
     finally:
-        scheduler._chunk, scheduler._shared_chunk = before
+        scheduler.chunk, scheduler.shared_chunk = before
 
 
 @contextmanager

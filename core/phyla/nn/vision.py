@@ -1,0 +1,161 @@
+"""The blocks of a vision transformer, for pictures of any size side by side.
+
+A batch of pictures is one list of patches `[N, D]` and the pictures' lengths, which add up to N:
+each patch attends to all of its own picture and to nothing else, so nothing is padded or masked.
+
+SigLIP (Zhai et al., 2023), NaViT (Dehghani et al., 2023), ViT (Dosovitskiy et al., 2021).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from typing import TypeAlias
+
+import mlx.core as mx
+import mlx.nn as nn  # pyright: ignore[reportMissingTypeStubs]
+
+from phyla.backend import on_cpu
+
+# Turns queries or keys `[N, heads, head_dim]` by where the patches stand.
+VisionRotation: TypeAlias = Callable[[mx.array], mx.array]
+
+_LOG2_E = math.log2(math.e)
+
+# On a CPU the scores of so many queries at once stay in the cache, and a large picture needs no
+# square of its patches in memory.
+_QUERIES = 256
+
+
+def attend_within(
+    queries: mx.array,
+    keys: mx.array,
+    values: mx.array,
+    lengths: Sequence[int],
+    *,
+    scale: float,
+) -> mx.array:
+    """Attention of every position to all positions of its own segment.
+
+    Args:
+        queries: `[N, heads, D]`.
+        keys: likewise.
+        values: likewise.
+        lengths: of the segments, one behind the other; they add up to N.
+        scale: multiplies the scores.
+
+    Returns:
+        `[N, heads, D]`.
+    """
+    outs: list[mx.array] = []
+    start = 0
+    for size, count in _equal_neighbours(lengths):
+        stop = start + size * count
+        q, k, v = (
+            part[start:stop].reshape(count, size, *part.shape[1:]).swapaxes(1, 2)
+            for part in (queries, keys, values)
+        )
+        out = _on_cpu(q, k, v, scale) if on_cpu() else _fused(q, k, v, scale)
+        outs.append(out.swapaxes(1, 2).reshape(stop - start, *queries.shape[1:]))
+        start = stop
+    return outs[0] if len(outs) == 1 else mx.concatenate(outs)
+
+
+def _equal_neighbours(lengths: Sequence[int]) -> list[tuple[int, int]]:
+    """Segments of one length that follow one another: the length, and how many."""
+    groups: list[tuple[int, int]] = []
+    for length in lengths:
+        if groups and groups[-1][0] == length:
+            groups[-1] = (length, groups[-1][1] + 1)
+        else:
+            groups.append((length, 1))
+    return groups
+
+
+def _fused(queries: mx.array, keys: mx.array, values: mx.array, scale: float) -> mx.array:
+    return mx.fast.scaled_dot_product_attention(queries, keys, values, scale=scale)
+
+
+def _on_cpu(queries: mx.array, keys: mx.array, values: mx.array, scale: float) -> mx.array:
+    outs: list[mx.array] = []
+    turned = keys.swapaxes(-1, -2)
+    for start in range(0, queries.shape[2], _QUERIES):
+        # A power of two costs half of an exponential there.
+        scores = (queries[:, :, start : start + _QUERIES] * (scale * _LOG2_E)) @ turned
+        weights = mx.power(2.0, scores - scores.max(axis=-1, keepdims=True))
+        outs.append((weights @ values) / weights.sum(axis=-1, keepdims=True))
+    return outs[0] if len(outs) == 1 else mx.concatenate(outs, axis=2)
+
+
+class VisionAttention(nn.Module):
+    """Multi-head attention within each picture, with biases.
+
+    Args:
+        dims: width D.
+        heads: their number.
+    """
+
+    def __init__(self, dims: int, heads: int) -> None:
+        super().__init__()
+        self._heads = heads
+        self._scale = (dims // heads) ** -0.5
+        self.q_proj = nn.Linear(dims, dims)
+        self.k_proj = nn.Linear(dims, dims)
+        self.v_proj = nn.Linear(dims, dims)
+        self.out_proj = nn.Linear(dims, dims)
+
+    def __call__(
+        self, x: mx.array, lengths: Sequence[int], rotate: VisionRotation | None = None
+    ) -> mx.array:
+        """`[N, D]` to `[N, D]`."""
+        queries, keys, values = (
+            proj(x).reshape(x.shape[0], self._heads, -1)
+            for proj in (self.q_proj, self.k_proj, self.v_proj)
+        )
+        if rotate is not None:
+            queries, keys = rotate(queries), rotate(keys)
+        out = attend_within(queries, keys, values, lengths, scale=self._scale)
+        return self.out_proj(out.reshape(x.shape))
+
+
+class VisionMLP(nn.Module):
+    """`fc2(gelu(fc1(x)))`, with biases and the tanh approximation of GELU.
+
+    Args:
+        dims: width D.
+        hidden: width inside.
+    """
+
+    def __init__(self, dims: int, hidden: int) -> None:
+        super().__init__()
+        self.fc1 = nn.Linear(dims, hidden)
+        self.fc2 = nn.Linear(hidden, dims)
+
+    def __call__(self, x: mx.array) -> mx.array:
+        """`[..., D]` to `[..., D]`."""
+        return self.fc2(nn.gelu_approx(self.fc1(x)))
+
+
+class VisionBlock(nn.Module):
+    """A pre-norm block: `x += attn(layer_norm1(x)); x += mlp(layer_norm2(x))`.
+
+    Args:
+        dims: width D.
+        hidden: width of the MLP.
+        heads: of the attention.
+        eps: of the two LayerNorms.
+    """
+
+    def __init__(self, dims: int, hidden: int, heads: int, *, eps: float) -> None:
+        super().__init__()
+        self.layer_norm1 = nn.LayerNorm(dims, eps=eps)
+        self.self_attn = VisionAttention(dims, heads)
+        self.layer_norm2 = nn.LayerNorm(dims, eps=eps)
+        self.mlp = VisionMLP(dims, hidden)
+
+    def __call__(
+        self, x: mx.array, lengths: Sequence[int], rotate: VisionRotation | None = None
+    ) -> mx.array:
+        """`[N, D]` to `[N, D]`."""
+        x = x + self.self_attn(self.layer_norm1(x), lengths, rotate)
+        return x + self.mlp(self.layer_norm2(x))
