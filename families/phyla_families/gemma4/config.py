@@ -1,19 +1,28 @@
-"""config.json of Gemma 4: the text part of every size. What the towers need is kept aside."""
+"""config.json of Gemma 4, of every size: the text part, and beside it what reads media."""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, cast
 
-from pydantic import AliasChoices, Field, field_validator, model_validator
+from pydantic import AliasChoices, BaseModel, Field, field_validator, model_validator
 
 from phyla.errors import UnsupportedModelError
 from phyla.family import DecoderConfig, RopeConfig
+from phyla_families.gemma4.media_config import (
+    ConformerConfig,
+    PatchesConfig,
+    SamplesConfig,
+    TowerConfig,
+)
 from phyla_families.gemma4.siblings import SIBLINGS
 from phyla_families.gemma4.spelling import flat
 
 if TYPE_CHECKING:
     from typing_extensions import Self
+
+    from phyla.checkpoint import Checkpoint
 
 LayerType = Literal["sliding_attention", "full_attention"]
 
@@ -22,6 +31,15 @@ LayerType = Literal["sliding_attention", "full_attention"]
 # on the sliding ones, where the window still holds; transformers for `gemma4_unified` otherwise, and
 # mlx-vlm, open the full layers too (huggingface/transformers#46711, lmstudio-ai/mlx-engine#362).
 BLOCKS_IN: tuple[LayerType, ...] = ("sliding_attention",)
+
+# A tensor that a file holds in any case if it can read a modality, by what reads it. A projector
+# alone may be left over from a conversion, where there should be a tower in front of it.
+_HELD: Mapping[type[BaseModel], str] = {
+    TowerConfig: r"vision_tower\.patch_embedder\.input_proj",
+    PatchesConfig: r"(vision_embedder|embed_vision)\.patch_dense",
+    ConformerConfig: r"audio_tower\.output_proj",
+    SamplesConfig: r"embed_audio\.embedding_projection",
+}
 
 
 class Config(DecoderConfig):
@@ -44,6 +62,8 @@ class Config(DecoderConfig):
         pad_token_id: what a soft token of an image, a video or audio is looked up as.
         final_logit_softcapping: a logit's absolute value stays below it; None for no bound.
         use_bidirectional_attention: "vision" if the tokens of one image see one another.
+        vision: how images and videos are read; None where they are not.
+        audio: how audio is read; None where it is not.
     """
 
     family: ClassVar[str] = "gemma4"
@@ -80,6 +100,9 @@ class Config(DecoderConfig):
 
     final_logit_softcapping: float | None = Field(default=None, gt=0)
     use_bidirectional_attention: Literal["vision", "all"] | None = None
+
+    vision: TowerConfig | PatchesConfig | None = None
+    audio: ConformerConfig | SamplesConfig | None = None
 
     @model_validator(mode="before")
     @classmethod
@@ -165,6 +188,15 @@ class Config(DecoderConfig):
             )
         return self
 
+    def settle(self, checkpoint: Checkpoint) -> Self:
+        """Decide by the files whether there is a head, and what reads images and audio."""
+        absent = {
+            key: None
+            for key, part in (("vision", self.vision), ("audio", self.audio))
+            if part is not None and not _holds(checkpoint, _HELD[type(part)])
+        }
+        return super().settle(checkpoint).model_copy(update=absent)
+
     @property
     def first_shared_layer(self) -> int:
         """The first layer without keys and values of its own; the number of layers if all have."""
@@ -196,3 +228,8 @@ class Config(DecoderConfig):
         """The inner width of a layer's dense MLP."""
         doubled = self.use_double_wide_mlp and self.owner(layer) is not None
         return self.intermediate_size * (2 if doubled else 1)
+
+
+def _holds(checkpoint: Checkpoint, module: str) -> bool:
+    weight = re.compile(rf"(model\.)?{module}\.weight")
+    return any(map(weight.fullmatch, checkpoint.tensors))

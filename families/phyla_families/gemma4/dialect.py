@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from phyla.family import NEVER_THINKS, Dialect, History, ReasoningMarks, switched_by
+from phyla_families.gemma4 import tokens
 from phyla_families.gemma4.format import END, QUOTE, TOOL_CALLS
 
 if TYPE_CHECKING:
@@ -15,6 +16,14 @@ if TYPE_CHECKING:
 _MARKS = ReasoningMarks(
     open="<|channel>", close="<channel|>", title="thought", reenter=True, ending="\n<channel|>"
 )
+
+
+# The 12B model says them at times, and its generation_config.json lists only two of them.
+_MEDIA = (
+    tokens.IMAGE, tokens.IMAGE_BEGIN, tokens.IMAGE_END,
+    tokens.AUDIO, tokens.AUDIO_BEGIN, tokens.AUDIO_END,
+    tokens.VIDEO,
+)  # fmt: skip
 
 
 def dialect(checkpoint: Checkpoint) -> Dialect:
@@ -29,6 +38,7 @@ def dialect(checkpoint: Checkpoint) -> Dialect:
         call_ends=(END,),
         end_token_is_final=True,
         call_syntax=(QUOTE,),
+        unsaid=_MEDIA,
         history=History(
             # The templates of the first days showed none.
             reasoning="since the last question" if "thinking_text" in template else "none",

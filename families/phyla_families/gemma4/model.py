@@ -1,8 +1,10 @@
-"""Gemma 4's text model (Google DeepMind, https://github.com/google-deepmind/gemma).
+"""Gemma 4: the text model, and the towers in front of it.
 
-Sliding and full attention in turn, each with a head size and a rotation of its own. The small
-models give every layer an embedding of its own (per-layer embeddings, from Gemma 3n) and let the
-last layers read the keys and values of earlier ones; the 26B has experts beside its dense MLPs.
+Google DeepMind, https://github.com/google-deepmind/gemma. Sliding and full attention in turn, each
+with a head size and a rotation of its own. The small models give every layer an embedding of its
+own (per-layer embeddings, from Gemma 3n) and let the last layers read the keys and values of
+earlier ones; the 26B has experts beside its dense MLPs. The 12B has no towers: it reads patches of
+pixels and frames of samples themselves.
 """
 
 from __future__ import annotations
@@ -12,14 +14,24 @@ from typing import TYPE_CHECKING, Any
 import mlx.core as mx
 import mlx.nn as nn
 
-from phyla.family import CacheKind, Model, Step
+from phyla.family import CacheKind, Features, Model, Step
 from phyla.nn import Rope
+from phyla_families.gemma4.conformer import Conformer
 from phyla_families.gemma4.layer import Layer, SparseLayer
+from phyla_families.gemma4.media_config import ConformerConfig, TowerConfig
+from phyla_families.gemma4.patch_embedding import PatchEmbedding
+from phyla_families.gemma4.projector import Projector
+from phyla_families.gemma4.vision import VisionTower
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
+    from phyla.modality import Modality
     from phyla_families.gemma4.config import Config
+
+
+# A tower looks at so many frames of a video at once, whose MLPs would else fill the memory.
+_PICTURES = 16
 
 
 class Gemma4(Model):
@@ -46,6 +58,8 @@ class Gemma4(Model):
         self.norm = nn.RMSNorm(dim, eps)
         if not config.tied:
             self.lm_head = nn.Linear(dim, config.vocab_size, bias=False)
+        self._build_vision()
+        self._build_audio()
 
     def cache_kinds(self) -> Sequence[CacheKind]:
         """One kind per layer, in order; a layer that reads another's keys is `SharedWith` it."""
@@ -74,6 +88,16 @@ class Gemma4(Model):
         cap = self.config.final_logit_softcapping
         return logits if cap is None else mx.tanh(logits.astype(mx.float32) / cap) * cap
 
+    def media_features(self, modality: Modality, arrays: Mapping[str, mx.array]) -> Features:
+        """Of `pixels` (uint8 `[pictures, H, W, 3]`), or of audio's `frames` (`[N, bins]`)."""
+        part = self.config.audio if modality == "audio" else self.config.vision
+        if part is None:
+            return super().media_features(modality, arrays)
+        hidden = (
+            self._heard(arrays["frames"]) if modality == "audio" else self._seen(arrays["pixels"])
+        )
+        return Features(hidden.astype(self.norm.weight.dtype))
+
     @property
     def rotates_keys(self) -> bool:
         """Both rotations can be moved."""
@@ -83,6 +107,39 @@ class Gemma4(Model):
         """Move stored keys to positions `by` further on, by the layer's own rotation."""
         rope = self.rope if self.config.slides(layer) else self.global_rope
         return rope.turn(keys, by)
+
+    def _build_vision(self) -> None:
+        vision, dim = self.config.vision, self.config.hidden_size
+        if vision is None:
+            return
+        if isinstance(vision, TowerConfig):
+            self.vision_tower, width = VisionTower(vision), vision.hidden_size
+        else:
+            self.vision_embedder, width = PatchEmbedding(vision), vision.mm_embed_dim
+        self.embed_vision = Projector(width, dim, eps=vision.rms_norm_eps)
+
+    def _build_audio(self) -> None:
+        audio, dim = self.config.audio, self.config.hidden_size
+        if audio is None:
+            return
+        if isinstance(audio, ConformerConfig):
+            self.audio_tower, width = Conformer(audio), audio.output_proj_dims
+        else:
+            width = audio.audio_embed_dim
+        self.embed_audio = Projector(width, dim, eps=audio.rms_norm_eps)
+
+    def _seen(self, pixels: mx.array) -> mx.array:
+        tower = isinstance(self.config.vision, TowerConfig)
+        look = self.vision_tower if tower else self.vision_embedder
+        parts: list[mx.array] = []
+        for start in range(0, pixels.shape[0], _PICTURES):
+            parts.append(self.embed_vision(look(pixels[start : start + _PICTURES])))
+            mx.eval(parts[-1])
+        return mx.concatenate(parts)
+
+    def _heard(self, frames: mx.array) -> mx.array:
+        tower = isinstance(self.config.audio, ConformerConfig)
+        return self.embed_audio(self.audio_tower(frames) if tower else frames)
 
     def _words(self, ids: mx.array) -> mx.array:
         """The ids to look up: a soft token of an image, a video or audio has no embedding."""

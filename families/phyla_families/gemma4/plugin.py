@@ -8,6 +8,7 @@ from phyla.family import Family
 from phyla.hooks import hookimpl
 from phyla_families.gemma4.config import Config
 from phyla_families.gemma4.dialect import dialect
+from phyla_families.gemma4.media import media
 from phyla_families.gemma4.model import build
 from phyla_families.gemma4.siblings import SIBLINGS
 from phyla_families.gemma4.weights import rules
@@ -23,6 +24,7 @@ GEMMA4 = Family(
     model=build,
     weights=rules,
     dialect=dialect,
+    media=media,
     siblings=SIBLINGS,
 )
 

@@ -10,6 +10,13 @@ from typing import Any, cast
 
 from phyla.family import read_rope
 from phyla.validation import shown
+from phyla_families.gemma4.media_config import (
+    ConformerConfig,
+    PatchesConfig,
+    SamplesConfig,
+    TowerConfig,
+    read_part,
+)
 
 # Keys that a multimodal config says at its top, whatever its `text_config` says.
 _OUTER = (
@@ -19,6 +26,13 @@ _OUTER = (
     "video_token_id",
     "audio_token_id",
 )
+
+# What transformers says of a multimodal config that leaves them out.
+_SOFT_TOKENS: Mapping[str, int] = {
+    "image_token_id": 258880,
+    "audio_token_id": 258881,
+    "video_token_id": 258884,
+}
 
 _ROPE: Mapping[str, Mapping[str, Any]] = {
     "sliding_attention": {"rope_type": "default", "rope_theta": 10000.0},
@@ -68,6 +82,7 @@ def flat(config: Mapping[str, Any]) -> dict[str, Any]:
         ropes: object = _ROPE if parameters is None else parameters
         raw["rope"] = _rope(ropes, "sliding_attention")
         raw["global_rope"] = _rope(ropes, "full_attention")
+    raw.update(_media(config, unified=unified))
     return _full_heads(raw)
 
 
@@ -79,9 +94,24 @@ def _text_keys(raw: Mapping[str, Any]) -> dict[str, Any]:
     if not isinstance(text, Mapping):
         raise ValueError(f"a config with a mapping as 'text_config', not {shown(text)}")
     nested = {str(key): value for key, value in cast("Mapping[str, Any]", text).items()}
-    outer = {key: raw[key] for key in _OUTER if key in raw}
+    outer = {**_SOFT_TOKENS, **{key: raw[key] for key in _OUTER if key in raw}}
     rest = {key: value for key, value in raw.items() if key != "text_config"}
     return {**rest, **nested, **outer}
+
+
+def _media(config: Mapping[str, Any], *, unified: bool) -> dict[str, Any]:
+    """How a multimodal config reads images and audio; null stands for a modality it has not."""
+    if config.get("text_config") is None:
+        return {}
+    media: dict[str, Any] = {}
+    vision, audio = config.get("vision_config"), config.get("audio_config")
+    if vision is not None:
+        kind = PatchesConfig if unified else TowerConfig
+        media["vision"] = read_part(kind, vision, "vision_config")
+    if audio is not None:
+        kind = SamplesConfig if unified else ConformerConfig
+        media["audio"] = read_part(kind, audio, "audio_config")
+    return media
 
 
 def _rope(ropes: object, kind: str) -> dict[str, Any]:

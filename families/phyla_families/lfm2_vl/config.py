@@ -1,15 +1,16 @@
-"""config.json of LFM2, LFM2-MoE and the text part of LFM2-VL, in every spelling they came in."""
+"""config.json of LFM2, LFM2-MoE and LFM2-VL, in every spelling they came in."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any, ClassVar, cast
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, cast
 
 from pydantic import AliasChoices, Field, model_validator
 
 from phyla.family import DecoderConfig, check_layer_types
 from phyla_families.lfm2_vl.siblings import refuse_siblings
+from phyla_families.lfm2_vl.vision_config import VisionConfig, holds_layer_norm, holds_tower
 
 if TYPE_CHECKING:
     from typing_extensions import Self
@@ -20,6 +21,12 @@ _LAYER_TYPES = ("conv", "full_attention")
 _DENSE_WIDTH = re.compile(r"(.*\.)?layers\.\d+\.feed_forward\.(w1|gate_proj)\.weight")
 _TIES = ("tie_embedding", "tie_word_embeddings")  # the first one wins
 
+# Keys of the outer config of a vision-language model that are not about its text.
+_VISION_KEYS = (
+    "vision_config", "downsample_factor", "projector_hidden_size", "projector_hidden_act",
+    "projector_bias", "projector_use_layernorm",
+)  # fmt: skip
+
 
 class Config(DecoderConfig):
     """Lfm2Config and Lfm2MoeConfig; `num_experts` is None for a dense model.
@@ -29,6 +36,12 @@ class Config(DecoderConfig):
         layer_types: `conv` or `full_attention`, one for each layer.
         conv_L_cache: how many tokens a short convolution sees.
         num_dense_layers: how many layers of a mixture of experts, the first ones, have none.
+        vision_config: the tower; None for a model of text alone, and after `settle` where the file
+            does not hold it.
+        downsample_factor: sides of a soft token, in patches.
+        projector_hidden_size: width between the projector's linear layers.
+        projector_use_layernorm: whether the projector has a layer norm; when the key is absent,
+            `settle` goes by whether the file holds one.
     """
 
     family: ClassVar[str] = "lfm2_vl"
@@ -50,6 +63,13 @@ class Config(DecoderConfig):
     norm_topk_prob: bool = True
     routed_scaling_factor: float = 1.0
 
+    vision_config: VisionConfig | None = None
+    downsample_factor: int = Field(default=2, gt=0)
+    projector_hidden_size: int = Field(default=2560, gt=0)
+    projector_hidden_act: Literal["gelu"] = "gelu"
+    projector_bias: bool = True
+    projector_use_layernorm: bool | None = None
+
     @model_validator(mode="before")
     @classmethod
     def _read_every_spelling(cls, data: object) -> object:
@@ -58,7 +78,10 @@ class Config(DecoderConfig):
         whole = dict(cast("Mapping[str, Any]", data))
         refuse_siblings(whole)
         inner = whole.get("text_config")
-        raw = {"model_type": "lfm2", **inner} if isinstance(inner, Mapping) else whole
+        raw = whole
+        if isinstance(inner, Mapping):
+            seen = {key: whole[key] for key in _VISION_KEYS if key in whole}
+            raw = {"model_type": "lfm2", **inner, **seen}
         # transformers ties the head of an LFM2-VL as the outer config says.
         said = [each.get(key) for each in (whole, raw) for key in _TIES]
         raw["tie_word_embeddings"] = next((tie for tie in said if tie is not None), True)
@@ -87,8 +110,18 @@ class Config(DecoderConfig):
         return self
 
     def settle(self, checkpoint: Checkpoint) -> Self:
-        """Take the MLPs' width from the file: some configs hold it adjusted, some before that."""
+        """Take the MLPs' width from the file, and whether there is a tower and a projector's norm.
+
+        Some configs hold the width adjusted, some before that.
+        """
         settled = super().settle(checkpoint)
+        if settled.vision_config is not None:
+            update: dict[str, object] = {}
+            if not holds_tower(checkpoint):
+                update["vision_config"] = None
+            if settled.projector_use_layernorm is None:
+                update["projector_use_layernorm"] = holds_layer_norm(checkpoint)
+            settled = settled.model_copy(update=update)
         for name, tensor in checkpoint.tensors.items():
             if _DENSE_WIDTH.fullmatch(name):
                 return settled.model_copy(update={"intermediate_size": tensor.shape[0]})
@@ -97,6 +130,11 @@ class Config(DecoderConfig):
     def is_sparse(self, layer: int) -> bool:
         """Whether a layer's MLP is a mixture of experts."""
         return self.num_experts is not None and layer >= self.num_dense_layers
+
+    @property
+    def normalizes_patches(self) -> bool:
+        """Whether the projector has a layer norm; it has one by default."""
+        return self.projector_use_layernorm is not False
 
 
 def _require(raw: Mapping[str, Any], *keys: str) -> None:

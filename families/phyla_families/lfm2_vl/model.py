@@ -1,7 +1,8 @@
 """LFM2 (Liquid AI 2025, arXiv:2511.23404): gated short convolutions, and attention here and there.
 
 The MoE form replaces the MLP of all but the first layers by routed experts, whose scores are
-sigmoids and whose balance comes from a bias that counts in the choice alone.
+sigmoids and whose balance comes from a bias that counts in the choice alone. LFM2-VL puts pictures
+into the text, as features of a SigLIP 2 tower.
 """
 
 from __future__ import annotations
@@ -10,7 +11,9 @@ from typing import TYPE_CHECKING, Any
 
 import mlx.core as mx
 import mlx.nn as nn
+import numpy as np
 
+from phyla.family import Features
 from phyla.nn import (
     Attention,
     AttentionShape,
@@ -21,18 +24,52 @@ from phyla.nn import (
     SigmoidRouter,
     weighted_sum,
 )
+from phyla_families.lfm2_vl.projector import Projector
+from phyla_families.lfm2_vl.vision import VisionTower
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from phyla.family import CacheKind
+    from phyla.modality import Modality
     from phyla.nn import Rotation
     from phyla_families.lfm2_vl.config import Config
 
 
 def build(config: Config) -> CausalDecoder:
-    """The model that the config describes, with unset weights."""
-    return CausalDecoder.from_config(
-        config, [Layer(config, index) for index in range(config.num_hidden_layers)]
+    """The model that the config describes, with unset weights; with a tower if it has one."""
+    layers = [Layer(config, index) for index in range(config.num_hidden_layers)]
+    if config.vision_config is None:
+        return CausalDecoder.from_config(config, layers)
+    model = VisionLanguageModel.from_config(config, layers)
+    model.vision_tower = VisionTower(config.vision_config)
+    model.multi_modal_projector = Projector(
+        config.vision_config.hidden_size,
+        config.projector_hidden_size,
+        config.hidden_size,
+        factor=config.downsample_factor,
+        bias=config.projector_bias,
+        layer_norm=config.normalizes_patches,
     )
+    return model
+
+
+class VisionLanguageModel(CausalDecoder):
+    """The decoder, and what makes soft tokens of pictures."""
+
+    vision_tower: VisionTower
+    multi_modal_projector: Projector
+
+    def media_features(self, modality: Modality, arrays: Mapping[str, mx.array]) -> Features:
+        """A row for each soft token of an image, from the arrays of `ImageReader.prepare`."""
+        if modality != "image":
+            return super().media_features(modality, arrays)
+        shapes = [(int(rows), int(columns)) for rows, columns in np.array(arrays["shapes"])]
+        levels = arrays["patches"].astype(mx.float32)
+        pixels = levels.reshape(levels.shape[0], -1, 3)
+        pixels = (pixels - arrays["mean"]) / arrays["deviation"]
+        patches = self.vision_tower(pixels.reshape(levels.shape), shapes)
+        return Features(self.multi_modal_projector(patches, shapes))
 
 
 class Layer(nn.Module):

@@ -1,4 +1,4 @@
-"""LFM2: the dense models, the mixtures of experts, and the text part of LFM2-VL."""
+"""LFM2: the dense models, the mixtures of experts, and LFM2-VL."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from phyla.family import Family
 from phyla.hooks import hookimpl
 from phyla_families.lfm2_vl.config import Config
 from phyla_families.lfm2_vl.dialect import dialect
+from phyla_families.lfm2_vl.media import media
 from phyla_families.lfm2_vl.model import build
 from phyla_families.lfm2_vl.siblings import SIBLINGS
 from phyla_families.lfm2_vl.weights import rules
@@ -23,6 +24,7 @@ LFM2_VL = Family(
     model=build,
     weights=rules,
     dialect=dialect,
+    media=media,
     siblings=SIBLINGS,
 )
 

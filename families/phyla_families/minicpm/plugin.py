@@ -1,4 +1,4 @@
-"""MiniCPM 1 to 4.1, MiniCPM3, MiniCPM5 (a Llama told by its template), MiniCPM-V 4.6 and 4.7's text."""
+"""MiniCPM 1 to 4.1, MiniCPM3, MiniCPM5 (a Llama told by its template), MiniCPM-V 4.6 and 4.7."""
 
 from __future__ import annotations
 
@@ -6,14 +6,15 @@ from typing import TYPE_CHECKING
 
 from phyla.family import Family
 from phyla.hooks import hookimpl
-from phyla.nn import HybridDecoder
 from phyla_families.minicpm.config import Config, LlamaConfig
 from phyla_families.minicpm.dialect import dialect
 from phyla_families.minicpm.latent import build_latent
 from phyla_families.minicpm.latent_config import LatentConfig
+from phyla_families.minicpm.media import vision_media
 from phyla_families.minicpm.model import build, build_llama
 from phyla_families.minicpm.siblings import SIBLINGS
 from phyla_families.minicpm.vision_config import VisionConfig
+from phyla_families.minicpm.vision_model import VisionModel
 from phyla_families.minicpm.vision_weights import vision_rules
 from phyla_families.minicpm.weights import rules
 
@@ -70,8 +71,9 @@ MINICPM_V = Family(
     name="minicpm",
     model_types=("minicpmv4_6", "minicpmv4_7"),
     config=VisionConfig,
-    model=HybridDecoder,
+    model=VisionModel,
     weights=vision_rules,
+    media=vision_media,
     dialect=dialect,
 )
 

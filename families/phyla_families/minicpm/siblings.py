@@ -29,8 +29,8 @@ def refuse_siblings(raw: Mapping[str, Any]) -> None:
         what = "MiniCPM-MoE, a mixture of experts"
     if what is not None:
         raise UnsupportedModelError(
-            f"This checkpoint is {what}; the family 'minicpm' runs MiniCPM 1 to 5 and the text of "
-            f"MiniCPM-V 4.6 and 4.7.",
+            f"This checkpoint is {what}; the family 'minicpm' runs MiniCPM 1 to 5 and MiniCPM-V "
+            f"4.6 and 4.7.",
             model_type=kind if isinstance(kind, str) else None,
             hint="Use MiniCPM5 or MiniCPM-V 4.6.",
         )

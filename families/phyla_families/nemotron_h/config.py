@@ -9,6 +9,13 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal, cast
 from pydantic import AliasChoices, BaseModel, ConfigDict, Field, field_validator, model_validator
 
 from phyla.family import FamilyConfig
+from phyla_families.nemotron_h.omni_config import (
+    SoundConfig,
+    VisionConfig,
+    media_keys,
+    settled_sound,
+    settled_vision,
+)
 from phyla_families.nemotron_h.siblings import refuse_siblings
 
 if TYPE_CHECKING:
@@ -102,6 +109,9 @@ class Config(FamilyConfig):
             `hybrid_override_pattern`, whichever is there first; `num_hidden_layers` is not read.
         time_step_limit: bounds of the step size; None for no upper bound.
         mamba_bias: whether the projections of Mamba blocks have a bias.
+        vision: the tower for pictures and videos, of Omni; None where there is none, or where
+            `settle` found no tensors for it.
+        sound: the encoder of sounds, likewise.
     """
 
     family: ClassVar[str] = "nemotron_h"
@@ -144,6 +154,9 @@ class Config(FamilyConfig):
     mamba_hidden_act: str = "silu"
     mamba_ssm_cache_dtype: Literal["float32", "bfloat16", "float16"] = "float32"
 
+    vision: VisionConfig | None = None
+    sound: SoundConfig | None = None
+
     @model_validator(mode="before")
     @classmethod
     def _read_every_spelling(cls, data: object) -> object:
@@ -158,7 +171,7 @@ class Config(FamilyConfig):
         raw["mamba_bias"] = any(raw.get(key) is True for key in ("use_bias", "mamba_proj_bias"))
         if raw.get("mamba_ssm_cache_dtype") == "auto":
             del raw["mamba_ssm_cache_dtype"]
-        return raw
+        return {**raw, **media_keys(whole, inner)}
 
     @field_validator("time_step_limit", mode="before")
     @classmethod
@@ -195,7 +208,7 @@ class Config(FamilyConfig):
         return self
 
     def settle(self, checkpoint: Checkpoint) -> Self:
-        """Ask the file for the biases, which keys of the config contradict, and for a head."""
+        """Ask the file for the biases, which the config may contradict, for a head and towers."""
         names = checkpoint.tensors
 
         def held(*ends: str) -> bool:
@@ -209,6 +222,8 @@ class Config(FamilyConfig):
                 "use_conv_bias": held(".mixer.conv1d.bias"),
                 # The reference knows the key and never ties: a head in the file is the head.
                 "tie_word_embeddings": not held("lm_head.weight"),
+                "vision": settled_vision(self.vision, checkpoint),
+                "sound": settled_sound(self.sound, checkpoint),
             }
         )
 

@@ -1,4 +1,4 @@
-"""Nemotron-H: the hybrids of 2025, Nano v2, Nemotron 3, Puzzle, and the text part of Omni and VL."""
+"""Nemotron-H: the hybrids of 2025, Nano v2, Nemotron 3, Puzzle, Omni, and the text part of VL."""
 
 from __future__ import annotations
 
@@ -8,7 +8,8 @@ from phyla.family import Family
 from phyla.hooks import hookimpl
 from phyla_families.nemotron_h.config import Config
 from phyla_families.nemotron_h.dialect import dialect
-from phyla_families.nemotron_h.model import NemotronH
+from phyla_families.nemotron_h.media import media
+from phyla_families.nemotron_h.omni import build
 from phyla_families.nemotron_h.siblings import SIBLINGS
 from phyla_families.nemotron_h.weights import rules
 
@@ -22,14 +23,16 @@ NEMOTRON_H = Family(
         "nemotron_h",
         "nemotron_h_puzzle",
         "NemotronH_Nano_VL_V2",
+        "NemotronH_Nano_Omni_Reasoning_V3",
         "NemotronH_Omni_Reasoning_V3",
         "nemotron_h_omni",
         "nemotronh_nano_omni_reasoning_v3",
     ),
     config=Config,
-    model=NemotronH,
+    model=build,
     weights=rules,
     dialect=dialect,
+    media=media,
     siblings=SIBLINGS,
 )
 

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from phyla.errors import CheckpointError
 from phyla.family import Drop, Rename, Stack, Transpose, WeightRule
+from phyla_families.nemotron_h.tower_weights import tower_names
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -17,7 +18,6 @@ if TYPE_CHECKING:
 _KERNEL = r"(.*\.)?layers\.\d+\.mixer\.conv1d\.weight"
 _MIXER = r"(layers\.\d+\.mixer)"
 _PART = r"\.(weight|scales|biases)"
-_TOWERS = r"(vision_model|vision_projector|mlp1|sound_encoder|sound_projection)\..*"
 
 
 def rules(config: Config, checkpoint: Checkpoint) -> Sequence[WeightRule]:
@@ -38,7 +38,7 @@ def rules(config: Config, checkpoint: Checkpoint) -> Sequence[WeightRule]:
     return [
         *([Transpose(_KERNEL, (0, 2, 1))] if upstream else []),
         Drop(r"(.*\.)?mtp\..*"),
-        Drop(_TOWERS),
+        *tower_names(config, checkpoint),
         Rename(r"language_model\.(.*)", r"\1"),
         Rename(r"(?:backbone|model)\.(.*)", r"\1"),
         Rename(_MIXER + r"\.gate" + _PART, r"\1.gate.proj.\2"),

@@ -9,6 +9,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from phyla.nn import HybridDecoder
+from phyla_families.qwen3.multimodal import HybridVlDecoder
+from phyla_families.qwen3.vision import VisionTower
 
 if TYPE_CHECKING:
     from phyla_families.qwen3.hybrid_config import Config
@@ -16,4 +18,8 @@ if TYPE_CHECKING:
 
 def build(config: Config) -> HybridDecoder:
     """The model that the config describes, with unset weights."""
-    return HybridDecoder(config)
+    if config.vision is None:
+        return HybridDecoder(config)
+    model = HybridVlDecoder(config)
+    model.visual = VisionTower(config.vision)
+    return model

@@ -8,16 +8,30 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from phyla.nn import AttentionShape, CausalDecoder, DecoderLayer, GatedMLP, SparseMoE
+from phyla_families.qwen3.multimodal import VlDecoder
+from phyla_families.qwen3.vision import VisionTower
 
 if TYPE_CHECKING:
     from phyla_families.qwen3.config import Config
+    from phyla_families.qwen3.vl_config import VlConfig
 
 
 def build(config: Config) -> CausalDecoder:
     """The model that the config describes, with unset weights."""
-    return CausalDecoder.from_config(
-        config, [_layer(config, index) for index in range(config.num_hidden_layers)]
-    )
+    return CausalDecoder.from_config(config, _layers(config))
+
+
+def build_vl(config: VlConfig) -> CausalDecoder:
+    """Qwen3-VL: the same, and a vision tower where the checkpoint has one."""
+    if config.vision is None:
+        return build(config)
+    model = VlDecoder.from_config(config, _layers(config))
+    model.visual = VisionTower(config.vision)
+    return model
+
+
+def _layers(config: Config) -> list[DecoderLayer]:
+    return [_layer(config, index) for index in range(config.num_hidden_layers)]
 
 
 def _layer(config: Config, index: int) -> DecoderLayer:

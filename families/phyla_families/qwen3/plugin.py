@@ -1,4 +1,4 @@
-"""Qwen3: the dense models and the mixtures of experts, Qwen3-Next, Qwen3.5, and Qwen3-VL's text."""
+"""Qwen3: the dense models and the mixtures of experts, Qwen3-Next, Qwen3.5, and Qwen3-VL."""
 
 from __future__ import annotations
 
@@ -11,7 +11,8 @@ from phyla_families.qwen3.dialect import dialect
 from phyla_families.qwen3.hybrid import build as build_hybrid
 from phyla_families.qwen3.hybrid_config import Config as HybridConfig
 from phyla_families.qwen3.hybrid_weights import rules as hybrid_rules
-from phyla_families.qwen3.model import build
+from phyla_families.qwen3.media import media
+from phyla_families.qwen3.model import build, build_vl
 from phyla_families.qwen3.siblings import SIBLINGS
 from phyla_families.qwen3.vl_config import VlConfig
 from phyla_families.qwen3.vl_weights import rules as vl_rules
@@ -38,15 +39,17 @@ QWEN3_HYBRID = Family(
     model=build_hybrid,
     weights=hybrid_rules,
     dialect=dialect,
+    media=media,
 )
 
 QWEN3_VL = Family(
     name="qwen3",
     model_types=("qwen3_vl", "qwen3_vl_moe", "qwen3_vl_text", "qwen3_vl_moe_text"),
     config=VlConfig,
-    model=build,
+    model=build_vl,
     weights=vl_rules,
     dialect=dialect,
+    media=media,
 )
 
 

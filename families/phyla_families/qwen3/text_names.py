@@ -15,13 +15,12 @@ if TYPE_CHECKING:
 
 
 def text_names(*, tied: bool) -> Sequence[WeightRule]:
-    """Drop the tower, and what drafts tokens ahead; leave the text part's names without a prefix.
+    """Drop what drafts tokens ahead; leave the text part's names without a prefix.
 
     Args:
         tied: the head is the embedding's transpose, and a copy of it is dropped.
     """
     return [
-        Drop(r"(model\.)?(visual|vision_tower)\..*"),
         Rename(
             r"(?:model\.language_model|language_model\.model|language_model|model)\.(.*)", r"\1"
         ),

@@ -1,4 +1,4 @@
-"""Checkpoint names of Qwen3-VL's text part, as rules."""
+"""Checkpoint names of Qwen3-VL, as rules."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from phyla.family import WeightRule, expert_rules
 from phyla_families.qwen3.text_names import text_names
+from phyla_families.qwen3.vision_weights import vision_names
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -16,4 +17,8 @@ if TYPE_CHECKING:
 
 def rules(config: VlConfig, checkpoint: Checkpoint) -> Sequence[WeightRule]:
     """Experts of the published files lie as `[in, out]`, those that transformers saves do not."""
-    return [*text_names(tied=config.tied), *expert_rules(checkpoint, dim=config.hidden_size)]
+    return [
+        *vision_names(config.vision, checkpoint),
+        *text_names(tied=config.tied),
+        *expert_rules(checkpoint, dim=config.hidden_size),
+    ]

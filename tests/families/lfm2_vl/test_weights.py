@@ -8,9 +8,13 @@ from typing import TYPE_CHECKING, Any
 
 import mlx.core as mx
 import pytest
+from mlx.utils import tree_flatten
 
 from phyla.errors import CheckpointError
 from phyla.testing import Forward, assert_close, prompt_ids, read_tiny, write_files
+from phyla_families.lfm2_vl.projector import Projector
+from phyla_families.lfm2_vl.vision import VisionTower
+from phyla_families.lfm2_vl.vision_config import VisionConfig
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -107,19 +111,22 @@ def mlx_conversion_of_experts(tensors: Mapping[str, mx.array]) -> Tensors:
     }
 
 
-TOWER = (
-    "vision_tower.{}embeddings.patch_embedding.weight",
-    "vision_tower.{}encoder.layers.0.self_attn.out_proj.weight",
-    "vision_tower.{}encoder.layers.0.mlp.fc1.bias",
-    "vision_tower.{}post_layernorm.weight",
-    "multi_modal_projector.linear_1.weight",
-    "multi_modal_projector.layer_norm.bias",
-)
+TOWER: dict[str, Any] = {
+    "model_type": "siglip2_vision_model", "hidden_size": 32, "intermediate_size": 48,
+    "num_hidden_layers": 1, "num_attention_heads": 4,
+}  # fmt: skip
 
 
 def with_tower(tensors: Mapping[str, mx.array], prefix: str, level: str) -> Tensors:
-    """Some of a vision tower's tensors beside the text part."""
-    return {**tensors, **{prefix + name.format(level): mx.zeros((4,)) for name in TOWER}}
+    """A vision tower's tensors beside the text part."""
+    tower = VisionTower(VisionConfig.model_validate(TOWER))
+    projector = Projector(32, 40, 64, factor=2, bias=True, layer_norm=True)
+    parts: Tensors = {
+        **dict(tree_flatten(tower.parameters(), f".vision_tower.{level}".rstrip("."))),
+        **dict(tree_flatten(projector.parameters(), ".multi_modal_projector")),
+    }
+    named = {n.replace(".layers.", ".encoder.layers."): each for n, each in parts.items()}
+    return {**tensors, **{prefix + name: each for name, each in named.items()}}
 
 
 def vl(tensors: Mapping[str, mx.array]) -> Tensors:
@@ -155,7 +162,7 @@ def vl_config(tiny: Tiny) -> dict[str, Any]:
     return {
         "model_type": "lfm2_vl", "architectures": ["Lfm2VlForConditionalGeneration"],
         "vocab_size": tiny.config["vocab_size"], "text_config": dict(tiny.config),
-        "vision_config": {"model_type": "siglip2_vision_model", "hidden_size": 32},
+        "vision_config": TOWER,
         "image_token_id": 5, "downsample_factor": 2, "projector_hidden_size": 40,
     }  # fmt: skip
 

@@ -49,9 +49,17 @@ MINICPM_V: dict[str, Any] = {
         },
     },
 }  # fmt: skip
+SEEING: dict[str, Any] = {
+    **MINICPM_V, "insert_layer_id": 6,
+    "vision_config": {
+        "hidden_size": 1152, "intermediate_size": 4304, "num_hidden_layers": 27,
+        "num_attention_heads": 16, "image_size": 980, "patch_size": 14,
+    },
+}  # fmt: skip
 CASES = [
     pytest.param(MINICPM3, 4_073_875_968, (62, 0), id="MiniCPM3-4B"),
-    pytest.param(MINICPM_V, 752_393_024, (6, 18), id="MiniCPM-V 4.6"),
+    pytest.param(MINICPM_V, 752_393_024, (6, 18), id="MiniCPM-V 4.6's text"),
+    pytest.param(SEEING, 1_300_659_440, (6, 18), id="MiniCPM-V 4.6"),
 ]
 
 

@@ -105,7 +105,8 @@ def logits(folder: Path, config: dict[str, Any], tensors: Tensors) -> NDArray[np
 def test_every_layout_gives_the_same(
     name: str, layout: Callable[[Tensors], Tensors], tmp_path: Path
 ) -> None:
-    config = dict(TABLE[name].config)
+    # The tensors of a tower that config.json does not describe are left out.
+    config = {k: v for k, v in TABLE[name].config.items() if k != "vision_config"}
     tensors = parameters(config)
     expected = logits(tmp_path / "plain", config, tensors)
     found = logits(tmp_path / "laid out", config, layout(tensors))

@@ -51,7 +51,7 @@ FOUR_OF_VL_30B: dict[str, Any] = {
 
 
 class Known(NamedTuple):
-    """What a text part amounts to.
+    """What a checkpoint amounts to, with its tower where it has one.
 
     `mixers` counts the layers that attend and those that are delta nets.
     """
@@ -83,14 +83,17 @@ PUBLISHED = {
         "layers.0.linear_attn.A_log": (16,),
         "layers.23.self_attn.o_proj.weight": (2048, 2048),
     }),
-    "3.5-35B-A3B": Known("qwen3.5-35b-a3b.config.json", 34_660_610_688, (10, 30), {
+    "3.5-35B-A3B": Known("qwen3.5-35b-a3b.config.json", 35_107_181_936, (10, 30), {
         "layers.0.linear_attn.in_proj_z.weight": (4096, 2048),
         "layers.39.mlp.gate.weight": (256, 2048),
+        "visual.merger.linear_fc2.weight": (2048, 4608),
         "layers.39.mlp.shared_expert.up_proj.weight": (512, 2048),
     }),
-    "VL-8B": Known("qwen3-vl-8b-instruct.config.json", 8_190_735_360, (36, 0), {
+    "VL-8B": Known("qwen3-vl-8b-instruct.config.json", 8_767_123_696, (36, 0), {
         "layers.35.self_attn.k_proj.weight": (1024, 4096),
         "lm_head.weight": (151936, 4096),
+        "visual.patch_embed.proj.weight": (1152, 2, 16, 16, 3),
+        "visual.deepstack_merger_list.2.norm.weight": (4608,),
     }),
     "eight layers of 3.5-27B": Known(EIGHT_OF_27B, 5_586_951_488, (2, 6), {
         "layers.0.linear_attn.in_proj_qkv.weight": (10240, 5120),
