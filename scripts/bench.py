@@ -1,6 +1,7 @@
 """Compares Phyla with other programs: the same weights, in the same run, on the same prompts.
 
     python scripts/bench.py MODEL --peers mlx-lm,mlx-lm+mkl
+    python scripts/bench.py --types
 
 Every peer is a process of its own. Measurements are interleaved: each is taken of every peer in
 turn, in rotating order, before it is repeated. The table shows medians, lowest and highest, and how
@@ -9,6 +10,10 @@ many times better Phyla is: faster, or with less time or memory.
 With --streams N,N it measures instead how many tokens a second come when so many prompts are
 answered at once (mlx-lm: its BatchGenerator), and with --warm N how soon the first token of a
 prompt of N tokens comes when the prompt cache holds it, as a part of the time without.
+
+With --types it measures instead, for every model type or the named ones, small models made for it
+next to mlx-lm, or to mlx-vlm where mlx-lm has no such type: no MODEL is named. With --long-decode N
+it measures whether time per step and memory grow over N steps of hybrid models.
 
 With --classifier it measures instead what reading a reply costs: detokenizing it and splitting it
 into answer, reasoning and tool calls, as a share of a decode step.
@@ -31,6 +36,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeAlias
 
+from bench_peers.every_type import long_decode, measure_types, table
+from bench_peers.type_models import MODELS
 from bench_peers.wire import Process
 
 from phyla.benchmark import DECODE_PROMPT, PROMPT_SIZES, random_ids
@@ -83,6 +90,9 @@ class Measurement:
 
 def main() -> None:
     options = _options()
+    if options.types or options.long_decode:
+        _measure_types(options)
+        return
     if options.classifier:
         _measure_classifier(options)
         return
@@ -113,7 +123,7 @@ def _options() -> argparse.Namespace:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("model", help="a folder, a Hub id, a .gguf file, or demo")
+    parser.add_argument("model", nargs="?", help="a folder, a Hub id, a .gguf file, or demo")
     parser.add_argument("--peers", type=_peers, default=["mlx-lm"], help="names with commas")
     parser.add_argument("--runs", type=int, default=5, help="rounds to take medians of (5)")
     parser.add_argument("--loads", type=int, default=3, help="times to start each peer (3)")
@@ -136,8 +146,22 @@ def _options() -> argparse.Namespace:
     parser.add_argument(
         "--warm", type=int, metavar="N", help="measure the prompt cache with N tokens, and no peer"
     )
+    parser.add_argument(
+        "--types",
+        type=_types,
+        nargs="?",
+        const=tuple(MODELS),
+        metavar="NAME,...",
+        help="measure small models of every type, or of these",
+    )
+    parser.add_argument(
+        "--long-decode", type=int, metavar="N", help="measure N steps of hybrid models, and no peer"
+    )
     parser.add_argument("--json", type=Path, metavar="FILE", help="write every value there")
-    return parser.parse_args()
+    options = parser.parse_args()
+    if (options.model is None) != bool(options.types or options.long_decode):
+        parser.error("name a MODEL, or --types or --long-decode, which bring their own")
+    return options
 
 
 def _peers(text: str) -> list[str]:
@@ -145,6 +169,14 @@ def _peers(text: str) -> list[str]:
     for name in names:
         if name not in KNOWN:
             raise argparse.ArgumentTypeError(f"{name!r} is none of {', '.join(KNOWN)}")
+    return names
+
+
+def _types(text: str) -> tuple[str, ...]:
+    names = tuple(text.split(","))
+    for name in names:
+        if name not in MODELS:
+            raise argparse.ArgumentTypeError(f"{name!r} is none of {', '.join(MODELS)}")
     return names
 
 
@@ -261,6 +293,18 @@ def _streams(options: argparse.Namespace) -> list[_Task]:
 def _rotated(peers: Sequence[Peer], turn: int) -> list[Peer]:
     first = turn % len(peers)
     return [*peers[first:], *peers[:first]]
+
+
+def _measure_types(options: argparse.Namespace) -> None:
+    if options.types:
+        rows = measure_types(options.types, runs=options.runs, decode=options.decode)
+        for text in table(rows):
+            print(text)
+        if options.json:
+            record = {row.name: row.record for row in rows}
+            options.json.write_text(json.dumps(record, indent=2) + "\n")
+    if options.long_decode:
+        long_decode(options.long_decode)
 
 
 def _measure_classifier(options: argparse.Namespace) -> None:

@@ -1,12 +1,14 @@
-"""mlx-lm as a peer of bench.py: python mlx_lm_worker.py FOLDER [mkl].
+"""mlx-lm as a peer of bench.py: python mlx_lm_worker.py FOLDER [mkl] [bare].
 
-It generates with its own `generate_step`, greedily; nothing is turned into text.
+It generates with its own `generate_step`, greedily; nothing is turned into text. A bare model is
+loaded without its tokenizer, which mlx-lm cannot make for every folder.
 """
 
 from __future__ import annotations
 
 import sys
 import time
+from pathlib import Path
 from typing import Any
 
 from wire import Line
@@ -55,7 +57,7 @@ class MlxLmRunner:
 
 
 if __name__ == "__main__":
-    if sys.argv[2:] == ["mkl"]:
+    if "mkl" in sys.argv[2:]:
         from phyla.backend import prepare
 
         if prepare() != "mkl":
@@ -63,11 +65,13 @@ if __name__ == "__main__":
     import mlx.core as mx
     import mlx_lm
     from mlx_lm.generate import BatchGenerator, generate_step
+    from mlx_lm.utils import load_model
 
     from phyla.benchmark import peak_memory
 
     started = time.perf_counter()
-    model = mlx_lm.load(sys.argv[1])[0]
+    bare = "bare" in sys.argv[2:]
+    model = load_model(Path(sys.argv[1]))[0] if bare else mlx_lm.load(sys.argv[1])[0]
     line.serve(
         MlxLmRunner(model),
         load_seconds=time.perf_counter() - started,
