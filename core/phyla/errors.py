@@ -162,19 +162,28 @@ class ContextOverflowError(RequestError):
         excess: how many tokens too many there are.
         configured: how many tokens the model was made for, where that is known.
         session: whether it is a session that is full.
+        media: how many of the tokens stand for images, audio and videos.
     """
 
     def __init__(
-        self, *, limit: int, excess: int, configured: int | None = None, session: bool = False
+        self,
+        *,
+        limit: int,
+        excess: int,
+        configured: int | None = None,
+        session: bool = False,
+        media: int = 0,
     ) -> None:
         self.limit, self.excess, self.configured = limit, excess, configured
-        self.session = session
+        self.session, self.media = session, media
+        seen = f", {media} of them for images, audio and videos" if media else ""
+        smaller = " Media take less with a smaller max_tokens or max_frames." if media else ""
         if session:
             super().__init__(
-                f"The session would hold {limit + excess} tokens, {excess} more than the {limit} "
-                "that it has room for.",
+                f"The session would hold {limit + excess} tokens{seen}, {excess} more than the "
+                f"{limit} that it has room for.",
                 field="session",
-                hint="Reset it, or make one with a larger max_seq_len or with n_keep.",
+                hint=f"Append less, reset it, or make one with a larger max_seq_len.{smaller}",
             )
             return
         if configured is None:
@@ -184,9 +193,10 @@ class ContextOverflowError(RequestError):
         else:
             hint = "Shorten the prompt."
         super().__init__(
-            f"The prompt has {limit + excess} tokens, {excess} more than the {limit} it may have.",
+            f"The prompt has {limit + excess} tokens{seen}, {excess} more than the {limit} it may "
+            "have.",
             field="messages",
-            hint=hint,
+            hint=f"{hint}{smaller}",
         )
 
 

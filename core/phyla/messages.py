@@ -5,7 +5,9 @@ Everything here is pydantic, and accepts the plain dictionaries of the OpenAI ch
 
 from __future__ import annotations
 
+import base64
 import json
+import os
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeAlias, cast
 
@@ -99,8 +101,13 @@ class _Medium(_Block):
         max_tokens: the most tokens of the prompt that it may take; None leaves it to the model.
     """
 
-    source: Any = Field(repr=False)
-    max_tokens: int | None = Field(default=None, gt=0)
+    source: Any
+    max_tokens: int | None = Field(default=None, gt=0, strict=True)
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}(source={_short(self.source)})"
+
+    __str__ = __repr__
 
     @field_validator("source")
     @classmethod
@@ -111,7 +118,40 @@ class _Medium(_Block):
 
     @field_serializer("source", when_used="json")
     def _source_as_text(self, value: object) -> str:
-        return value if isinstance(value, str) else shown(value)
+        if isinstance(value, str):
+            return value
+        if isinstance(value, bytes | bytearray | memoryview):
+            return f"data:;base64,{base64.b64encode(value).decode()}"
+        if isinstance(value, os.PathLike):
+            return os.fsdecode(value)
+        raise ValueError(f"{shown(value)} cannot be written as JSON; pass bytes or a path")
+
+    def __eq__(self, other: object) -> bool:
+        """Two are one if their fields are; sources that have no simple equality, by identity."""
+        if type(other) is not type(self):
+            return False
+        theirs = cast("_Medium", other)
+        mine = self.model_dump(exclude={"source"})
+        return mine == theirs.model_dump(exclude={"source"}) and _one(self.source, theirs.source)
+
+    def __hash__(self) -> int:
+        return hash((type(self), self.max_tokens))
+
+
+def _short(source: object) -> str:
+    """A source in few words."""
+    if isinstance(source, str):
+        return repr(source if len(source) <= 80 else f"{source[:76]} ...")
+    if isinstance(source, bytes | bytearray | memoryview):
+        return f"<{len(source)} bytes>"
+    return repr(source) if isinstance(source, os.PathLike) else f"<{type(source).__name__}>"
+
+
+def _one(source: object, other: object) -> bool:
+    simple = (str, bytes, os.PathLike)
+    if isinstance(source, simple) and isinstance(other, simple):
+        return source == other
+    return source is other
 
 
 class Image(_Medium):
@@ -128,7 +168,7 @@ class Audio(_Medium):
     """
 
     type: Literal["audio"] = "audio"
-    rate: int | None = Field(default=None, gt=0)
+    rate: int | None = Field(default=None, gt=0, strict=True)
 
 
 class Video(_Medium):
@@ -141,9 +181,9 @@ class Video(_Medium):
     """
 
     type: Literal["video"] = "video"
-    fps: float | None = Field(default=None, gt=0)
-    max_frames: int | None = Field(default=None, gt=0)
-    source_fps: float | None = Field(default=None, gt=0)
+    fps: float | None = Field(default=None, gt=0, allow_inf_nan=False)
+    max_frames: int | None = Field(default=None, gt=0, strict=True)
+    source_fps: float | None = Field(default=None, gt=0, allow_inf_nan=False)
 
 
 Medium: TypeAlias = Image | Audio | Video
@@ -312,8 +352,8 @@ def _read_medium(part: object, where: str) -> object:
     if not isinstance(kind, str) or kind not in _MODALITIES or not isinstance(part, Mapping):
         return part
     modality = _MODALITIES[kind]
-    fields = dict(cast("Mapping[str, Any]", part))
-    fields.pop("type")
+    given = cast("Mapping[str, Any]", part)
+    fields = {key: value for key, value in given.items() if value is not None and key != "type"}
     for key in _ASIDE:
         fields.pop(key, None)
     keys = [key for key in dict.fromkeys((kind, modality, f"{modality}_url", *_SOURCES))

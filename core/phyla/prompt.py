@@ -64,6 +64,8 @@ def _integers(ids: Iterable[object]) -> tuple[int, ...]:
         listed = list(ids)
     except TypeError:
         raise _no_integers("ids", ids) from None
+    if isinstance(ids, str):
+        raise _no_integers("ids", ids)
     read: list[int] = []
     for place, token in enumerate(listed):
         try:
@@ -81,6 +83,7 @@ def _no_integers(field: str, found: object) -> RequestError:
         field=field,
         expected="integers",
         found=found,
+        hint="`encode_text` makes them from a text." if isinstance(found, str) else None,
     )
 
 

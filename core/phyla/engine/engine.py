@@ -7,7 +7,7 @@ import time
 import warnings
 from dataclasses import replace
 from datetime import datetime
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from phyla.caching import CacheLimits
 from phyla.checkpoint import Checkpoint, open_checkpoint
@@ -31,7 +31,7 @@ from phyla.registry import discover
 from phyla.validation import check_text, shown
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Mapping, Sequence
     from pathlib import Path
     from types import TracebackType
 
@@ -243,12 +243,16 @@ class Engine:
             breakpoints=breakpoints,
         )
 
-    def encode_text(self, text: str, *, media: Sequence[Medium] = ()) -> Prompt:
+    def encode_text(self, text: str, *, media: Sequence[Medium | Mapping[str, Any]] = ()) -> Prompt:
         """Tokenize plain text for a model without a chat template; adds the tokenizer's BOS.
 
         Args:
             text: as it is; it holds the model's own placeholder for each of `media`.
-            media: `Image`, `Audio` and `Video` values, in order.
+            media: `Image`, `Audio` and `Video` values, in order, or content parts that say so.
+
+        Raises:
+            TemplateError: the text has not as many placeholders, or in another order.
+            PhylaError: as `encode` raises it for media.
         """
         return self._encoder.encode_text(text, media)
 
@@ -427,7 +431,10 @@ class Engine:
         """
         runtime = self._machine.loaded.runtime
         prompt = read_ids(ids, runtime.vocab_size)
+        self._encoder.media.check(prompt.ids, prompt.media)
         self._check_room(prompt, least=0)
+        for placed in prompt.media:
+            placed.item.prepare()
         return self._machine.call(lambda: trace(runtime, prompt, extent))
 
     def close(self) -> None:
@@ -457,6 +464,7 @@ class Engine:
         loaded = self._machine.loaded
         runtime = loaded.runtime
         read_ids(prompt, runtime.vocab_size)
+        self._encoder.media.check(prompt.ids, prompt.media)
         self._check_room(prompt, least=1)
         if priority not in _PRIORITIES:
             raise RequestError(
@@ -483,8 +491,6 @@ class Engine:
             namespace=namespace,
             background=priority == "background",
         )
-        for placed in prompt.media:
-            placed.item.prepare()
         channel = self._machine.channel()
         observers = self._observers
         task = Generation(
@@ -497,6 +503,8 @@ class Engine:
         )
         if task.needed > loaded.memory:
             raise MemoryLimitError(needed=task.needed, limit=loaded.memory)
+        for placed in prompt.media:
+            placed.item.prepare()
         self._machine.run(task)
         return Stream(channel, self)
 
@@ -517,6 +525,7 @@ class Engine:
                 limit=limit,
                 excess=len(prompt.ids) - limit,
                 configured=self._blueprint.config.context_length,
+                media=sum(placed.item.plan.count for placed in prompt.media),
             )
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from dataclasses import dataclass
+from functools import cached_property
 from typing import TYPE_CHECKING
 
 import mlx.core as mx
@@ -64,6 +65,7 @@ class FeatureCache:
             if rows.shape[0] != item.plan.count:
                 raise wrong_features(item, rows.shape[0])
         mx.eval(features.hidden, *features.deep)
+        item.forget()
         self._keep(key, features)
         return features
 
@@ -97,7 +99,7 @@ class Positions:
 
     axes: NDArray[np.int32]
 
-    @property
+    @cached_property
     def delta(self) -> int:
         """What to add to the number of a token that comes later."""
         return int(self.axes.max()) + 1 - self.axes.shape[1]
@@ -117,7 +119,9 @@ def positions_of(
     if not media:
         return None
     runs = [run for placed in media for run in placed.runs]
-    axes = model.media_positions(np.array(ids, dtype=np.int32), runs)
+    # Of what was read in part, the rest is to come.
+    given = [*ids, *[0] * (media[-1].stop - len(ids))]
+    axes = model.media_positions(np.array(given, dtype=np.int32), runs)
     return None if axes is None else Positions(np.ascontiguousarray(axes, dtype=np.int32))
 
 
@@ -193,8 +197,8 @@ class MediaFeed:
             for run in placed.runs
             if atomic and run.modality != "audio"
         ]
-        # The item that the last chunk ended in, so that a cache that keeps nothing does no harm.
-        self._open: tuple[PlacedMedia, Features] | None = None
+        # What the next chunk needs, or the last one ended in: a cache that keeps nothing does no harm.
+        self._held: dict[int, Features] = {}
 
     def left(self, start: int) -> bool:
         """Whether there are media at or behind `start`."""
@@ -207,13 +211,29 @@ class MediaFeed:
                 return first if first > start else end
         return stop
 
+    def look(self, start: int, stop: int) -> bool:
+        """Let the tower run on one item between `start` and `stop`; whether there was one to do.
+
+        Item by item, so that whoever waits, or wants to cancel, need not wait for all.
+        """
+        for number, placed in self._within(start, stop):
+            if number not in self._held:
+                self._held[number] = self._of(placed)
+                return True
+        return False
+
+    def _within(self, start: int, stop: int) -> list[tuple[int, PlacedMedia]]:
+        return [
+            (number, placed)
+            for number, placed in enumerate(self._media)
+            if placed.stop > start and placed.start < stop
+        ]
+
     def chunk(self, start: int, stop: int) -> ChunkMedia:
-        """The media between `start` and `stop`; towers run as they are needed."""
+        """The media between `start` and `stop`; towers run where that was not done by `look`."""
         places: list[tuple[int, int, Features]] = []
-        for placed in self._media:
-            if placed.stop <= start or placed.start >= stop:
-                continue
-            features = self._of(placed)
+        for number, placed in self._within(start, stop):
+            features = self._held.get(number) or self._of(placed)
             seen = 0  # of the item's features
             for run in placed.runs:
                 begin, end = max(run.start, start), min(run.stop, stop)
@@ -225,13 +245,14 @@ class MediaFeed:
                     )
                     places.append((begin - start, end - start, part))
                 seen += run.stop - run.start
-            self._open = (placed, features) if placed.stop > stop else None
+            if placed.stop > stop:
+                self._held[number] = features
+            else:
+                self._held.pop(number, None)
         blocks = tuple(
             (first - start, end - start) for first, end in self._blocks if start <= first < stop
         )
         return ChunkMedia(tuple(places), blocks)
 
     def _of(self, placed: PlacedMedia) -> Features:
-        if self._open is not None and self._open[0] is placed:
-            return self._open[1]
         return self._features.get(placed.item, namespace=self._namespace)

@@ -9,7 +9,7 @@ from __future__ import annotations
 import hashlib
 import re
 import threading
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from phyla.engine.pool import Key
@@ -47,6 +47,7 @@ class MediaItem:
         index: its place among the request's items.
         plan: what stands for it in the prompt.
         opened: it as `phyla.media` opened it: an `ImageFile`, `AudioClip` or `VideoClip`.
+        reader: the family's.
     """
 
     def __init__(
@@ -55,43 +56,53 @@ class MediaItem:
         self.modality: Modality = modality
         self.index = index
         self.plan = plan
+        self.reader = reader
         self.opened = opened
-        self._reader = reader
         self._lock = threading.Lock()
-        self._content: tuple[Prepared, bytes] | None = None
+        self._prepared: Prepared | None = None
+        self._digest: bytes | None = None
 
     def prepare(self) -> None:
-        """Decode and preprocess, if that is not done.
+        """Decode and preprocess, if that was not done yet.
 
         Raises:
             MediaError: the content cannot be decoded.
         """
-        self._prepared()
+        _ = self.digest
 
     @property
     def arrays(self) -> Mapping[str, NDArray[Any]]:
         """What the tower reads."""
-        return self._prepared()[0].arrays
+        with self._lock:
+            return self._content().arrays
 
     @property
     def views(self) -> Sequence[tuple[str, NDArray[np.uint8]]]:
         """What the model will see, for people."""
-        return self._prepared()[0].views()
+        with self._lock:
+            return self._content().views()
 
     @property
     def digest(self) -> bytes:
         """Tells this content, as the model sees it, from every other."""
-        return self._prepared()[1]
-
-    def _prepared(self) -> tuple[Prepared, bytes]:
         with self._lock:
-            if self._content is None:
-                try:
-                    prepared = self._reader.prepare(self.opened, self.plan)
-                except ValueError as error:
-                    raise _unreadable(self.modality, self.index, error) from error
-                self._content = prepared, _digest(self.modality, self.plan, prepared.arrays)
-            return self._content
+            if self._digest is None:
+                arrays = self._content().arrays
+                self._digest = _digest(self.modality, self.plan, arrays)
+            return self._digest
+
+    def forget(self) -> None:
+        """Give the decoded content back; it is decoded again should somebody ask for it."""
+        with self._lock:
+            self._prepared = None
+
+    def _content(self) -> Prepared:
+        if self._prepared is None:
+            try:
+                self._prepared = self.reader.prepare(self.opened, self.plan)
+            except ValueError as error:
+                raise _unreadable(self.modality, self.index, error) from error
+        return self._prepared
 
 
 def _digest(modality: Modality, plan: Plan, arrays: Mapping[str, NDArray[Any]]) -> bytes:
@@ -112,6 +123,7 @@ def _unreadable(modality: Modality, index: int, error: ValueError) -> MediaError
     return MediaError(
         f"media[{index}]: this model cannot read the {modality}: {str(error).rstrip('.')}.",
         index=index,
+        hint="Change it, or leave it out.",
     )
 
 
@@ -131,19 +143,53 @@ class PlacedMedia:
     stop: int
     runs: tuple[MediaRun, ...]
 
-    def moved(self, by: int, *, item: int = 0) -> PlacedMedia:
-        """The same further on, in a sequence that holds `item` items before it already."""
-        runs = tuple(
-            MediaRun(
-                start=run.start + by,
-                stop=run.stop + by,
-                modality=run.modality,
-                item=run.item + item,
-                grid=run.grid,
-            )
-            for run in self.runs
-        )
+    def moved(self, by: int) -> PlacedMedia:
+        """The same so many tokens further on."""
+        runs = tuple(replace(run, start=run.start + by, stop=run.stop + by) for run in self.runs)
         return PlacedMedia(self.item, self.start + by, self.stop + by, runs)
+
+    def numbered(self, number: int) -> PlacedMedia:
+        """The same as another item of its sequence."""
+        return replace(self, runs=tuple(replace(run, item=number) for run in self.runs))
+
+
+@dataclass(frozen=True)
+class Masks:
+    """Words of a conversation that are spelt like placeholders, and what stands for them meanwhile.
+
+    A template gets the masks, so that every placeholder in what it renders is one of its own.
+    """
+
+    by_word: Mapping[str, str]
+
+    def __bool__(self) -> bool:
+        return bool(self.by_word)
+
+    def hide(self, text: str) -> str:
+        """Put the masks in."""
+        for word, mask in self.by_word.items():
+            text = text.replace(word, mask)
+        return text
+
+    def show(self, text: str) -> str:
+        """Put the words back."""
+        for word, mask in self.by_word.items():
+            text = text.replace(mask, word)
+        return text
+
+    def apart(self, text: str) -> list[str]:
+        """Pieces that hold the words again, each cut in two, for none to become a token."""
+        pieces = [text]
+        for word, mask in self.by_word.items():
+            cut: list[str] = []
+            for piece in pieces:
+                first, *rest = piece.split(mask)
+                for part in rest:
+                    cut.append(first + word[:1])
+                    first = word[1:] + part
+                cut.append(first)
+            pieces = cut
+        return pieces
 
 
 @dataclass(frozen=True)
@@ -182,14 +228,17 @@ class MediaDesk:
         """What can be read."""
         return Capabilities(**dict.fromkeys(self._readers, True))
 
-    def open(self, messages: Sequence[Message]) -> tuple[MediaItem, ...]:
-        """Open what a conversation holds.
+    def open(
+        self, messages: Sequence[Message], *, held: Sequence[MediaItem] = ()
+    ) -> tuple[MediaItem, ...]:
+        """Open what a conversation holds; `held` are its first items, which are open already.
 
         Raises:
             UnsupportedModalityError: the model cannot read one of them; none was opened.
             MediaError: one cannot be opened.
         """
-        return self.open_blocks([block for message in messages for block in message.media])
+        blocks = [block for message in messages for block in message.media]
+        return (*held, *self.open_blocks(blocks[len(held) :], held=held))
 
     def open_blocks(
         self, blocks: Sequence[Medium], *, held: Sequence[MediaItem] = ()
@@ -233,6 +282,13 @@ class MediaDesk:
             plan = reader.plan(opened, request)
         except ValueError as error:
             raise _unreadable(block.type, index, error) from error
+        if block.max_tokens is not None and plan.count > block.max_tokens:
+            raise MediaError(
+                f"media[{index}]: the {block.type} takes {plan.count} tokens, more than its "
+                f"max_tokens, {block.max_tokens}; the model cannot read it in fewer.",
+                index=index,
+                hint="Raise max_tokens, or pass a smaller or shorter one.",
+            )
         return MediaItem(block.type, index, opened, reader, plan)
 
     def _unsupported(self, modality: Modality, index: int) -> UnsupportedModalityError:
@@ -245,11 +301,49 @@ class MediaDesk:
             hint="Leave it out, or load a model that reads it; see `engine.capabilities`.",
         )
 
+    def check(self, ids: Sequence[int], media: Sequence[PlacedMedia]) -> None:
+        """See that media stand where they say, and are this engine's.
+
+        Raises:
+            RequestError: they do not, as when ids were changed by hand.
+        """
+        end = 0
+        for number, placed in enumerate(media):
+            runs = list(zip(placed.runs, placed.item.plan.runs, strict=False))
+            sound = (
+                self._readers.get(placed.item.modality) is placed.item.reader
+                and end <= placed.start < placed.stop <= len(ids)
+                and (placed.start, placed.stop) == (placed.runs[0].start, placed.runs[-1].stop)
+                and len(placed.runs) == len(placed.item.plan.runs)
+                and all(
+                    set(ids[run.start : run.stop]) == {self._token_id(soft.token)}
+                    and run.stop - run.start == soft.count
+                    for run, soft in runs
+                )
+            )
+            if not sound:
+                raise RequestError(
+                    f"media[{number}] does not stand where the prompt says.",
+                    field="media",
+                    hint="Make prompts with `encode` of the engine that runs them, and leave them "
+                    "as they are.",
+                )
+            end = placed.stop
+
     # Placing.
 
     def places(self, text: str) -> int:
         """How many placeholders a text holds."""
         return len(self._places.findall(text))
+
+    def masks(self, texts: Iterable[str]) -> Masks:
+        """What to put in the place of placeholders that stand in texts as words of their own."""
+        said = "".join(texts)
+        found = dict.fromkeys(self._places.findall(said))
+        mark = "\ue000"
+        while mark in said:
+            mark += "\ue000"
+        return Masks({token: f"{mark}{place}\ue001" for place, token in enumerate(found)})
 
     def expand(
         self,
@@ -258,6 +352,7 @@ class MediaDesk:
         *,
         add_special_tokens: bool = False,
         partly: bool = False,
+        masks: Masks | None = None,
     ) -> Expanded:
         """Encode a text, each placeholder as what the item in its place comes to.
 
@@ -266,12 +361,11 @@ class MediaDesk:
             items: in their order.
             add_special_tokens: whether to add those of the tokenizer, such as BOS.
             partly: whether the text may hold fewer places than there are items, the first ones.
+            masks: what stands in the text for placeholders that are words.
 
         Raises:
             TemplateError: there are not as many places as items, or in another order.
         """
-        if not items:
-            return Expanded(tuple(self._encode(text, add_special_tokens)))
         places = list(self._places.finditer(text))
         self._check(places, items, partly=partly)
         parts: list[str] = []
@@ -288,10 +382,15 @@ class MediaDesk:
                     parts.append(piece)
             at = place.end()
         parts.append(text[at:])
-        return self._fill(self._encode("".join(parts), add_special_tokens), runs, items)
-
-    def _encode(self, text: str, add_special_tokens: bool) -> list[int]:
-        return self._tokenizer.encode(text, add_special_tokens=add_special_tokens)
+        pieces = ["".join(parts)] if masks is None else masks.apart("".join(parts))
+        ids = [
+            token
+            for number, piece in enumerate(pieces)
+            for token in self._tokenizer.encode(
+                piece, add_special_tokens=add_special_tokens and not number
+            )
+        ]
+        return self._fill(ids, runs, items) if runs else Expanded(tuple(ids))
 
     def _check(
         self, places: Sequence[re.Match[str]], items: Sequence[MediaItem], *, partly: bool
@@ -302,11 +401,10 @@ class MediaDesk:
             return
         tokens = " or ".join(repr(token) for token in self._modalities)
         raise TemplateError(
-            f"The conversation holds {_counted(wanted)}, and its text has places for "
-            f"{_counted(shown)}.",
+            f"There are {_counted(wanted)}, and the text has places for {_counted(shown)}.",
             reason="media and their places differ",
-            hint=f"Texts must not hold {tokens}; if none does, the chat template does not show "
-            "all media.",
+            hint="The chat template does not show all media in order; or, in a plain text, "
+            f"{tokens} has to stand where each of them belongs.",
         )
 
     def _fill(

@@ -63,13 +63,20 @@ class Prefill:
         return next((cut for cut in self._cuts if start < cut < stop), stop) - start
 
     def step(self, chunk: int) -> None:
-        """Read up to `chunk` tokens; the last one leaves `logits` `[V]`, if they are wanted."""
+        """Read up to `chunk` tokens; the last one leaves `logits` `[V]`, if they are wanted.
+
+        Where a tower has to run first, one of them runs instead.
+        """
         if not self.alone:
             step_together([self], self.reach(chunk))
             return
         start = self.cursor.length
         stop = start + self.reach(chunk)
-        media = NO_MEDIA if self._media is None else self._media.chunk(start, stop)
+        media = NO_MEDIA
+        if self._media is not None:
+            if self._media.look(start, stop):
+                return
+            media = self._media.chunk(start, stop)
         last = self.wants_logits and stop == len(self.ids)
         self.logits = self.cursor.feed(self.ids[start:stop], last=last, media=media)
         if self.logits is not None:

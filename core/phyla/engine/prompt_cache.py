@@ -124,8 +124,6 @@ class PromptCache:
         check_text("name", name)
         check_text("namespace", namespace)
         beginning = self._encoder.beginning(messages, tools=tools, thinking=thinking)
-        for placed in beginning.media:
-            placed.item.prepare()
         ids = beginning.ids
         loaded = self._machine.loaded
         limit = loaded.runtime.context - 1
@@ -146,6 +144,8 @@ class PromptCache:
                 field="messages",
                 hint="See CacheLimits.min_tokens.",
             )
+        for placed in beginning.media:
+            placed.item.prepare()
         task = Remembering(
             loaded.runtime,
             loaded.pool,

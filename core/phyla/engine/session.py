@@ -36,6 +36,7 @@ if TYPE_CHECKING:
 
     from phyla.engine.encoder import Encoder
     from phyla.engine.machine import Machine
+    from phyla.engine.media import MediaItem, PlacedMedia
     from phyla.engine.resolve import ResolvedOptions
     from phyla.engine.strand import Strand
     from phyla.events import Event, Reply
@@ -104,8 +105,10 @@ class Session:
         self._closed = False
         self._unread: tuple[int, ...] = ()
         self._unread_embeddings: NDArray[np.float32] | None = None
+        self._unread_media: tuple[PlacedMedia, ...] = ()
         # The conversation, as far as it came by `append_chat`, and the turn that is being made.
         self._messages: list[Message] = []
+        self._items: tuple[MediaItem, ...] = ()
         self._prompt = Prompt(ids=())
         self._answer: Answer | None = None
         self._settled: Settled | None = None
@@ -234,10 +237,11 @@ class Session:
                     )
                 earlier = [*self._messages, self._answer.message]
                 prompt = encoder.follow_up(
-                    self._messages, following, tools=tools, thinking=thinking
+                    self._messages, following, tools=tools, thinking=thinking, held=self._items
                 )
                 prompt = self._after_reply(prompt)
-            return self._append(prompt, messages=[*earlier, *following])
+            items = (*self._items, *(placed.item for placed in prompt.media))
+            return self._append(prompt, messages=[*earlier, *following], items=items)
 
     def append_image(self, source: object, *, max_tokens: int | None = None) -> int:
         """Append an image, with what the model's template puts around one; returns the position.
@@ -399,8 +403,8 @@ class Session:
         with self._work(cancellable=False):
             strand = self._strand
             self._machine.call(strand.clear)
-            self._unread, self._unread_embeddings = (), None
-            self._begin_turn(Prompt(ids=()), ())
+            self._unread, self._unread_embeddings, self._unread_media = (), None, ()
+            self._begin_turn(Prompt(ids=()), (), ())
 
     def fork(self) -> Session:
         """A session that begins with what this one holds; neither changes the other.
@@ -423,6 +427,8 @@ class Session:
             other.__dict__.update(
                 _unread=self._unread,
                 _unread_embeddings=self._unread_embeddings,
+                _unread_media=self._unread_media,
+                _items=self._items,
                 _messages=list(self._messages),
                 _prompt=self._prompt,
                 _answer=answer,
@@ -458,27 +464,26 @@ class Session:
         prompt: Prompt,
         *,
         messages: Sequence[Message] | None = None,
+        items: tuple[MediaItem, ...] | None = None,
         embeddings: NDArray[np.float32] | None = None,
     ) -> int:
-        """Read a prompt or embeddings; `messages` are the conversation so far."""
+        """Read a prompt or embeddings; `messages` are the conversation so far, `items` its media."""
+        self._surroundings.encoder.media.check(prompt.ids, prompt.media)
         if embeddings is None:
             self._check_unread(prompt.ids)
-            self._check_room(len(prompt.ids))
+            self._check_room(
+                len(prompt.ids), media=sum(each.item.plan.count for each in prompt.media)
+            )
         else:
             self._check_unread((NO_TOKEN,) * len(embeddings), embeddings)
             self._check_room(len(embeddings))
+        for each in prompt.media:
+            each.item.prepare()
+        ids, placed = prompt.ids, self._placed(prompt)
         if self._unread:
             # What a cancelled append left belongs to the turn that it began.
-            prompt, messages, ids = self._prompt, self._messages, prompt.ids
-        else:
-            ids = prompt.ids
-        strand = self._strand
-        placed = tuple(each.moved(strand.position, item=len(strand.media)) for each in prompt.media)
-        if self._unread:
-            placed = ()  # The strand knows already.
-        for each in placed:
-            each.item.prepare()
-        task = Appending(strand, ids, embeddings, self._is_cancelled, placed)
+            prompt, messages, items = self._prompt, self._messages, self._items
+        task = Appending(self._strand, ids, embeddings, self._is_cancelled, placed)
         self._machine.run(task)
         try:
             task.ended.result()
@@ -489,8 +494,13 @@ class Session:
             raise
         finally:
             if task.read_any:
-                self._begin_turn(prompt, self._messages if messages is None else messages)
+                self._begin_turn(
+                    prompt,
+                    self._messages if messages is None else messages,
+                    self._items if items is None else items,
+                )
                 self._unread = unread = task.unread
+                self._unread_media = task.unread_media
                 left = None if embeddings is None or not unread else embeddings[-len(unread) :]
                 self._unread_embeddings = left
         return self.position
@@ -503,8 +513,25 @@ class Session:
             expanded = desk.expand(desk.wrapped(item), [item])
             return self._append(Prompt(ids=expanded.ids, media=expanded.media))
 
-    def _begin_turn(self, prompt: Prompt, messages: Sequence[Message]) -> None:
-        self._prompt, self._messages = prompt, list(messages)
+    def _placed(self, prompt: Prompt) -> tuple[PlacedMedia, ...]:
+        """The media of a prompt as they will stand here, behind what a cancel left unread of them.
+
+        Raises:
+            RequestError: what the prompt begins with is not what was left.
+        """
+        position = self.position
+        placed = tuple(each.moved(position) for each in prompt.media)
+        left, edge = self._unread_media, position + len(self._unread)
+        again = [each for each in placed if each.start < edge]
+        # The ids alone stand for what was left; media that come with them have to be the same.
+        if again and [_told(each) for each in again] != [_told(each) for each in left]:
+            raise self._unread_error()
+        return (*left, *placed[len(again) :])
+
+    def _begin_turn(
+        self, prompt: Prompt, messages: Sequence[Message], items: tuple[MediaItem, ...]
+    ) -> None:
+        self._prompt, self._messages, self._items = prompt, list(messages), items
         self._answer = self._settled = None
 
     def _voiced(self, settled: Settled) -> Answer:
@@ -521,17 +548,23 @@ class Session:
         """What follows the reply, without the end of turn if the model has said it already."""
         voice = self._machine.loaded.runtime.voice
         last = self._strand.ids[-1]
-        if last not in voice.eos:
+        if last not in voice.eos or prompt.ids[:1] != (last,):
             return prompt
-        rest = prompt.text.removeprefix(voice.tokenizer.token_text(last))
-        return self._surroundings.encoder.again(prompt, rest)
+        return replace(
+            prompt,
+            ids=prompt.ids[1:],
+            text=prompt.text.removeprefix(voice.tokenizer.token_text(last)),
+            media=tuple(placed.moved(-1) for placed in prompt.media),
+        )
 
     # Checks.
 
-    def _check_room(self, count: int) -> None:
+    def _check_room(self, count: int, *, media: int = 0) -> None:
         room = self.max_seq_len - self.position
         if count > room:
-            raise ContextOverflowError(limit=self.max_seq_len, excess=count - room, session=True)
+            raise ContextOverflowError(
+                limit=self.max_seq_len, excess=count - room, session=True, media=media
+            )
 
     def _check_unread(
         self, ids: Sequence[int], embeddings: NDArray[np.float32] | None = None
@@ -541,11 +574,14 @@ class Session:
         if same and left is not None and embeddings is not None:
             same = np.array_equal(embeddings[: len(unread)], left)
         if not same:
-            raise RequestError(
-                f"A cancelled append left {len(unread)} tokens unread.",
-                field="session",
-                hint="Append session.unread first, or reset the session.",
-            )
+            raise self._unread_error()
+
+    def _unread_error(self) -> RequestError:
+        return RequestError(
+            f"A cancelled append left {len(self._unread)} tokens unread.",
+            field="session",
+            hint="Append session.unread first, or reset the session.",
+        )
 
     def _check_cancelled(self) -> None:
         if self._cancelled.is_set():
@@ -572,6 +608,10 @@ class Session:
             yield
         finally:
             self._working.release()
+
+
+def _told(placed: PlacedMedia) -> tuple[bytes, int, int]:
+    return placed.item.digest, placed.start, placed.stop
 
 
 _M = TypeVar("_M", Image, Audio, Video)

@@ -64,7 +64,7 @@ class Strand:
     Attributes:
         ids: all tokens, in order.
         logits: `[V]`, those after all of `ids`, where all of them were fed.
-        media: the images, audio and videos among them; also what of it a cancel left unread.
+        media: the images, audio and videos among them, the last one perhaps read in part.
         asked: the tokens before the reply that is being made, also those that were forgotten since.
         forced: the tokens that the reply has to go on with.
     """
@@ -141,19 +141,17 @@ class Strand:
     def read(self, ids: Sequence[int], stop: int, *, last: bool) -> mx.array | None:
         """Feed the next of `ids` up to `stop`, or up to the end of a picture that lies there.
 
-        With `last`, and if all of `ids` was fed, the logits `[V]` after them.
+        Where a tower has to run first, one of them runs instead. With `last`, and if all of `ids`
+        was fed, the logits `[V]` after them.
         """
         cursor, start, media = self.cursor, self.cursor.length, NO_MEDIA
         stop = min(stop, len(ids))
         if self._feed is not None:
             stop = self._feed.whole(start, stop)
+            if self._feed.look(start, stop):
+                return None
             media = self._feed.chunk(start, stop)
         return cursor.feed(ids[start:stop], last=last and stop == len(ids), media=media)
-
-    @property
-    def ends_in_media(self) -> bool:
-        """Whether the last token is a soft one."""
-        return bool(self.media) and self.media[-1].stop >= len(self.ids)
 
     def clear(self) -> None:
         """Forget everything."""
@@ -172,9 +170,16 @@ class Strand:
         """After a failure, forget what the layers may hold beyond `ids`, or hold only in part."""
         ids, layers = self.ids, self.cursor.layers
         lengths = {s.length for s in layers.stores if not isinstance(s, EmptyCache)}
-        whole = self.logits is not None or self.ends_in_media
-        whole = whole or (bool(ids) and ids[-1] == NO_TOKEN)
-        most = len(ids) if whole else max(0, len(ids) - 1)
+        if self.logits is not None:
+            most = len(ids)
+        elif ids and ids[-1] == NO_TOKEN:
+            # What comes next would be drawn from logits that only an embedding leads to.
+            self.clear()
+            return
+        else:
+            most = max(0, len(ids) - 1)
+            if self._feed is not None:
+                most = max(0, self._feed.whole(-1, most))
         length = min(most, *lengths)
         if lengths == {length}:
             return
@@ -268,7 +273,12 @@ class Appending(_StrandTask):
         self.ended: Future[None] = Future()
         self.stopped = threading.Event()
         self._before, self._logits = strand.position, strand.logits
-        self._media, self._media_before = (*strand.media, *media), strand.media
+        # One that was begun before comes again with the rest of its tokens.
+        before = [placed for placed in strand.media if placed.stop <= strand.position]
+        self._media = tuple(
+            placed.numbered(number) for number, placed in enumerate((*before, *media))
+        )
+        self._media_before = strand.media
         self._begun = False
         self._all = [*strand.ids, *(ids if embeddings is None else [NO_TOKEN] * count)]
         self._embeddings = embeddings
@@ -287,6 +297,11 @@ class Appending(_StrandTask):
     @property
     def unread(self) -> tuple[int, ...]:
         return tuple(self._all[self._strand.position :])
+
+    @property
+    def unread_media(self) -> tuple[PlacedMedia, ...]:
+        """What of the media was not read, or not to its end."""
+        return tuple(placed for placed in self._media if placed.stop > self._strand.position)
 
     def begin(self) -> None:
         self._begun = True
@@ -325,9 +340,13 @@ class Appending(_StrandTask):
         return False
 
     def end(self, reason: FinishReason) -> None:
-        self._strand.forced.clear()
+        strand = self._strand
+        strand.forced.clear()
         if reason == "cancelled":
             left = len(self.unread)
+            if self._media:
+                begun = [placed for placed in self._media if placed.start < strand.position]
+                strand.place(begun, strand.ids)
             error = CancelledError(
                 f"Cancelled with {left} tokens unread.",
                 hint="Call clear_cancel() and append session.unread, or reset the session.",

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import json
 import traceback
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, NoReturn
 
@@ -85,6 +85,7 @@ class ChatTemplate:
         *,
         add_generation_prompt: bool = True,
         variables: Mapping[str, object] | None = None,
+        mask: Callable[[str], str] | None = None,
     ) -> str:
         """Render a conversation to the text that the model reads.
 
@@ -93,6 +94,7 @@ class ChatTemplate:
             tools: what the model may call.
             add_generation_prompt: end with the opening of an assistant turn.
             variables: further names for the template, such as `enable_thinking`.
+            mask: is applied to all texts of messages and tools before the template sees them.
 
         Raises:
             TemplateError: there is no template, it is not valid Jinja, or it failed: `index` and
@@ -111,11 +113,15 @@ class ChatTemplate:
             "tool_use" if tools and "tool_use" in self._templates else "default"
         )
         turns = _turns(messages, as_parts=template.reads_only_parts)
+        offered = [_tool(tool) for tool in tools]
+        if mask is not None:
+            turns = [replace(turn, fields=_masked(turn.fields, mask)) for turn in turns]
+            offered = _masked(offered, mask)
         context = {
             "documents": None,
             **self._special_tokens,
             **variables,
-            "tools": [_tool(tool) for tool in tools] or None,
+            "tools": offered or None,
         }
 
         def attempt(count: int, *, opening: bool = False) -> str:
@@ -207,16 +213,28 @@ def _turns(messages: Sequence[Message], *, as_parts: bool) -> list[_Turn]:
     for index, message in enumerate(messages):
         blocks = message.blocks
         called |= {block.id: block.name for block in blocks if isinstance(block, ToolCall)}
-        results = [block for block in blocks if isinstance(block, ToolResult)]
-        turns += [_Turn(index, _result(block, called)) for block in results]
-        if results and message.media and len(results) + len(message.media) == len(blocks):
-            # What a tool shows belongs to its answer.
-            turns[-1].fields["content"] = [
-                *_parts([Text(text=results[-1].text)]), *_parts(message.media),
-            ]  # fmt: skip
-        elif len(results) < len(blocks) or not blocks:
-            turns.append(_Turn(index, _spoken(message, as_parts=as_parts)))
+        results, rest = _answers(blocks)
+        turns += [_Turn(index, _result(block, shown, called)) for block, shown in results]
+        if rest or not blocks:
+            spoken = message.model_copy(update={"content": rest}) if results else message
+            turns.append(_Turn(index, _spoken(spoken, as_parts=as_parts)))
     return turns
+
+
+def _answers(
+    blocks: Sequence[Block],
+) -> tuple[list[tuple[ToolResult, list[Block]]], tuple[Block, ...]]:
+    """Each tool's answer with the media behind it, which are a part of it; and what else there is."""
+    results: list[tuple[ToolResult, list[Block]]] = []
+    rest: list[Block] = []
+    for block in blocks:
+        if isinstance(block, ToolResult):
+            results.append((block, []))
+        elif results and not rest and isinstance(block, Image | Audio | Video):
+            results[-1][1].append(block)
+        else:
+            rest.append(block)
+    return results, tuple(rest)
 
 
 def _spoken(message: Message, *, as_parts: bool) -> dict[str, Any]:
@@ -233,6 +251,19 @@ def _spoken(message: Message, *, as_parts: bool) -> dict[str, Any]:
     if calls := [_call(block) for block in message.blocks if isinstance(block, ToolCall)]:
         fields["tool_calls"] = calls
     return fields
+
+
+def _masked(value: Any, mask: Callable[[str], str]) -> Any:
+    """The same with every text in it masked; a medium's type is none."""
+    match value:
+        case str():
+            return mask(value)
+        case dict():
+            return {key: _masked(inner, mask) for key, inner in value.items()}
+        case list() | tuple():
+            return [_masked(inner, mask) for inner in value]
+        case _:
+            return value
 
 
 def _parts(blocks: Sequence[Block]) -> list[dict[str, Any]]:
@@ -254,8 +285,10 @@ def _call(block: ToolCall) -> dict[str, Any]:
     return {"type": "function", **({"id": block.id} if block.id else {}), "function": function}
 
 
-def _result(block: ToolResult, called: Mapping[str, str]) -> dict[str, Any]:
-    fields = {"role": "tool", "content": block.text}
+def _result(block: ToolResult, shown: Sequence[Block], called: Mapping[str, str]) -> dict[str, Any]:
+    fields: dict[str, Any] = {"role": "tool", "content": block.text}
+    if shown:
+        fields["content"] = _parts([Text(text=block.text), *shown])
     if name := block.name or (called.get(block.call_id) if block.call_id else None):
         fields["name"] = name
     if block.call_id:

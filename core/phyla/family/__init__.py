@@ -4,6 +4,12 @@ A family is a frozen value, `Family`; its `plugin.py` reads as a table of conten
 Phyla through the hook `phyla_provide_families`.
 """
 
+from phyla.backend import prepare
+
+# Before a module in here imports mlx: afterwards it is too late for a faster BLAS.
+prepare()
+
+# ruff: noqa: E402
 from phyla.family.caches import (
     AttentionCache,
     CacheKind,
@@ -41,6 +47,19 @@ from phyla.family.media import (
     Soft,
 )
 from phyla.family.model import Features, Model
+from phyla.family.preprocessing import (
+    PREPROCESSOR_FILE,
+    PROCESSOR_FILE,
+    VIDEO_FILE,
+    Affine,
+    Channels,
+    Deviations,
+    MediaSettings,
+    Origin,
+    PixelSettings,
+    Preprocessing,
+    Section,
+)
 from phyla.family.rope import RopeConfig, read_rope
 from phyla.family.step import Step, Tap
 from phyla.family.weights import Drop, Rename, Split, Stack, Transpose, WeightRule
@@ -48,9 +67,15 @@ from phyla.family.weights import Drop, Rename, Split, Stack, Transpose, WeightRu
 __all__ = [
     "ALWAYS_THINKS",
     "NEVER_THINKS",
+    "PREPROCESSOR_FILE",
+    "PROCESSOR_FILE",
+    "VIDEO_FILE",
+    "Affine",
     "AttentionCache",
     "CacheKind",
+    "Channels",
     "DecoderConfig",
+    "Deviations",
     "Dialect",
     "Drop",
     "Family",
@@ -63,14 +88,19 @@ __all__ = [
     "MediaReaders",
     "MediaRequest",
     "MediaRun",
+    "MediaSettings",
     "Model",
     "NoCache",
+    "Origin",
+    "PixelSettings",
     "Plan",
     "Prepared",
+    "Preprocessing",
     "ReasoningMarks",
     "Recurrent",
     "Rename",
     "RopeConfig",
+    "Section",
     "SharedAttentionCache",
     "SharedWith",
     "Sliding",

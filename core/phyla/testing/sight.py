@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from phyla.engine.engine import Engine, load
-from phyla.errors import MediaError, TemplateError
+from phyla.errors import MediaError
 from phyla.testing.files import CHATML
 from phyla.testing.forward import assert_close
 from phyla.testing.thorough import some
@@ -225,13 +225,29 @@ class MediaConformance:
             session.append_image(picture(2))
             assert len(session.generate(GREEDY).tokens) == len(first)
 
-    def test_a_template_that_shows_too_few_or_too_many_is_an_error(self, engine: Engine) -> None:
-        token = engine.encode(_asked(image(1))).text
-        placeholder = next(
-            reader for reader in ("<image>", "<|image|>", "<|image_pad|>") if reader in token
-        )
-        with pytest.raises(TemplateError, match="1 image"):
-            engine.encode(_asked(image(1), text(placeholder)))
+    def test_what_stands_for_a_picture_may_be_spoken_of(self, engine: Engine) -> None:
+        alone = engine.encode(_asked(image(1)))
+        token = next(t for t in ("<image>", "<|image|>", "<|image_pad|>") if t in alone.text)
+        said = engine.encode(_asked(text(f"Is {token} a tag?"), image(1)))
+        assert f"Is {token} a tag?" in said.text
+        assert f"Is {token} a tag?" in engine.tokenizer.decode(said.ids, keep_special=True)
+        (one,), (other,) = alone.media, said.media
+        assert said.ids[other.start : other.stop] == alone.ids[one.start : one.stop]
+        soft = alone.ids[one.start]
+        assert said.ids.count(soft) == alone.ids.count(soft)
+
+    def test_no_item_takes_more_tokens_than_it_may(
+        self, engine: Engine, parts: Sequence[dict[str, Any]]
+    ) -> None:
+        for part in parts:
+            whole = engine.encode(_asked(part)).media[0].item.plan.count
+            for most in (1, whole // 2, whole):
+                try:
+                    prompt = engine.encode(_asked({**part, "max_tokens": max(1, most)}))
+                except MediaError:
+                    assert most < whole
+                else:
+                    assert prompt.media[0].item.plan.count <= max(1, most)
 
     def test_a_broken_picture_is_refused_and_nothing_is_changed(self, engine: Engine) -> None:
         with pytest.raises(MediaError) as failure:

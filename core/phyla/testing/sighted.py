@@ -95,10 +95,7 @@ class _Images(MediaReader["ImageFile"]):
 
     def plan(self, item: ImageFile, request: MediaRequest) -> Plan:
         grid = _grid(item.size)
-        count = grid[0] * grid[1]
-        if request.max_tokens is not None and count > request.max_tokens:
-            raise ValueError(f"it takes {count} tokens")
-        return Plan(pieces=("<img>", Soft("<image>", count, grid), "</img>"))
+        return Plan(pieces=("<img>", Soft("<image>", grid[0] * grid[1], grid), "</img>"))
 
     def prepare(self, item: ImageFile, plan: Plan) -> Prepared:
         pixels = item.pixels()
@@ -111,6 +108,8 @@ class _Videos(MediaReader["VideoClip"]):
     def plan(self, item: VideoClip, request: MediaRequest) -> Plan:
         grid = _grid(item.size)
         frames = range(item.count)[: request.max_frames]
+        if request.max_tokens is not None:
+            frames = frames[: max(1, request.max_tokens // (grid[0] * grid[1]))]
         pieces: list[str | Soft] = []
         for frame in frames:
             pieces += [f"{item.timestamps[frame]:.1f}", Soft("<video>", grid[0] * grid[1], grid)]
