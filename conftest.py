@@ -8,6 +8,7 @@ audio and videos; such files are in the current folder.
 
 from __future__ import annotations
 
+import os
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -19,6 +20,10 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     import phyla
+
+if "PYTEST_XDIST_WORKER" in os.environ:
+    # As many threads as cores in each of as many processes would wait for one another.
+    os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 pytest_collect_file = Sybil(
     parsers=[PythonCodeBlockParser(), SkipParser()],

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import os
 import sys
 from importlib import metadata
 from pathlib import Path
@@ -17,7 +18,12 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
 # No test may fail because a machine is slow. What else hypothesis has chosen, for CI say, stays.
-settings.register_profile("phyla", settings(), deadline=None)
+settings.register_profile(
+    "phyla",
+    settings(),
+    deadline=None,
+    max_examples=100 if os.environ.get("PHYLA_THOROUGH") else 50,
+)
 settings.load_profile("phyla")
 
 # Packages of their own: they are installed by pip and bring their own settings and tests.
