@@ -173,6 +173,35 @@ Videos = Annotated[
         rich_help_panel=_MEDIA,
     ),
 ]
+MaxMediaTokens = Annotated[
+    int | None,
+    typer.Option(
+        "--max-media-tokens",
+        metavar="N",
+        min=1,
+        help="Tokens that each of them may take at most.",
+        rich_help_panel=_MEDIA,
+    ),
+]
+Fps = Annotated[
+    float | None,
+    typer.Option(
+        "--fps",
+        metavar="F",
+        help="Frames to look at of each second of a video.",
+        rich_help_panel=_MEDIA,
+    ),
+]
+MaxFrames = Annotated[
+    int | None,
+    typer.Option(
+        "--max-frames",
+        metavar="N",
+        min=1,
+        help="Frames to look at of a video at most.",
+        rich_help_panel=_MEDIA,
+    ),
+]
 AllowHttp = Annotated[
     bool,
     typer.Option(

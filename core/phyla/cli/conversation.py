@@ -3,21 +3,42 @@
 from __future__ import annotations
 
 import json
+from itertools import count
 from typing import TYPE_CHECKING, Any
 
 from phyla.cli.json_file import os_reason, read_json_list
+from phyla.cli.kept import Kept
+from phyla.cli.media_input import kept
 from phyla.errors import RequestError
-from phyla.messages import Message, Reasoning, ToolCall, ToolResult, read_messages
+from phyla.messages import (
+    Audio,
+    Image,
+    Message,
+    Reasoning,
+    ToolCall,
+    ToolResult,
+    Video,
+    read_messages,
+)
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from pathlib import Path
+
+    from phyla.messages import Medium
 
 
 class Conversation:
-    """A system message and what follows it: questions, answers, tool calls and their results."""
+    """A system message and what follows it: questions, answers, tool calls and their results.
 
-    def __init__(self, system: str | None = None) -> None:
+    Args:
+        system: the system message.
+        allow_http: whether what a loaded conversation names by a URL is fetched.
+    """
+
+    def __init__(self, system: str | None = None, *, allow_http: bool = False) -> None:
         self.system = system
+        self._allow_http = allow_http
         self._turns: list[Message] = []
 
     def asking(self, *new: Message) -> list[Message]:
@@ -42,12 +63,14 @@ class Conversation:
     def save(self, file: Path) -> None:
         """Write the messages as a JSON list that `read_messages` takes, and `load`.
 
-        A message has the OpenAI form where that keeps all of it, and its blocks otherwise.
+        A message has the OpenAI form where that keeps all of it, and its blocks otherwise. A file
+        is named by its path if it still holds what was sent; what it held is written otherwise, as
+        is what was fetched.
 
         Raises:
             RequestError: the file cannot be written.
         """
-        listed = [_written(message) for message in self.messages]
+        listed = [_written(_with_media(message, _named)) for message in self.messages]
         try:
             file.expanduser().write_text(
                 json.dumps(listed, ensure_ascii=False, indent=2) + "\n", encoding="utf-8"
@@ -60,15 +83,40 @@ class Conversation:
     def load(self, file: Path) -> None:
         """Go on with the messages of a file, in place of those that are here.
 
+        The files that they name are read now.
+
         Raises:
-            RequestError: the file cannot be read, or a message in it is malformed; the
-                conversation is as it was.
+            RequestError: the file cannot be read, a message in it is malformed, or a file that it
+                names is gone; the conversation is as it was.
         """
         listed: list[Any] = read_json_list(file, of="messages")
-        messages = list(read_messages(listed))
+        places = count()
+
+        def keep(block: Medium) -> Medium:
+            return kept(block, allow_http=self._allow_http, index=next(places))
+
+        messages = [_with_media(message, keep) for message in read_messages(listed)]
         has_system = messages[0].role == "system"
         self.system = messages.pop(0).text if has_system else None
         self._turns = messages
+
+
+def _with_media(message: Message, change: Callable[[Medium], Medium]) -> Message:
+    """The message with its images, audio and videos changed."""
+    if not message.media:
+        return message
+    blocks = tuple(
+        change(block) if isinstance(block, Image | Audio | Video) else block
+        for block in message.blocks
+    )
+    return message.model_copy(update={"content": blocks})
+
+
+def _named(block: Medium) -> Medium:
+    source = block.source
+    if not isinstance(source, Kept):
+        return block
+    return block.model_copy(update={"source": source.as_text()})
 
 
 def _written(message: Message) -> dict[str, Any]:

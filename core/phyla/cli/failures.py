@@ -12,6 +12,7 @@ import typer
 from typer.core import TyperGroup
 
 from phyla.cli.interrupt import INTERRUPTED, raise_on_ctrl_c
+from phyla.cli.wording import for_shell
 from phyla.errors import PhylaError
 
 if TYPE_CHECKING:
@@ -28,7 +29,7 @@ def line(error: BaseException) -> str:
     """An error as one line, without `error:` before it."""
     text = " ".join(str(error).split())
     if isinstance(error, PhylaError):
-        return text
+        return for_shell(text)
     if isinstance(error, OSError) and error.strerror:
         return f"{error.filename}: {error.strerror}" if error.filename else error.strerror
     what = f"{type(error).__name__}: {text}" if text else type(error).__name__

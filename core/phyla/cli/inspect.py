@@ -20,7 +20,7 @@ Save = Annotated[
     Path | None,
     typer.Option(
         metavar="FILE",
-        help="Where to save what the model will see; else NAME.seen.png in the current folder.",
+        help="A .png file for what the model will see; else NAME.seen.png in the current folder.",
         show_default=False,
     ),
 ]
@@ -34,6 +34,9 @@ def inspect(
     image: arguments.Images = None,
     audio: arguments.Audios = None,
     video: arguments.Videos = None,
+    max_media_tokens: arguments.MaxMediaTokens = None,
+    fps: arguments.Fps = None,
+    max_frames: arguments.MaxFrames = None,
     allow_http: arguments.AllowHttp = False,
     save: Save = None,
     force: Force = False,
@@ -50,20 +53,29 @@ def inspect(
     """
     import phyla.inspect
     from phyla.checkpoint import open_checkpoint
+    from phyla.cli.file_names import file_names, typed_name
     from phyla.cli.look import look
     from phyla.cli.media_input import read_media
+    from phyla.cli.media_wishes import read_wishes
     from phyla.cli.seen import sheet_file, show_seen
+    from phyla.cli.senses import check_senses
 
     given = given_media(context)
     if not given and (save is not None or force):
         raise typer.BadParameter("there is no image, audio or video to save", param_hint="--save")
-    sheet = sheet_file(save, given[0][1], force=force) if given else None
-    blocks = read_media(given, allow_http=allow_http)
+    if save is not None and save.suffix.lower() != ".png":
+        raise typer.BadParameter("the name should end in .png", param_hint="--save")
+    wishes = read_wishes(context, among={modality for modality, _ in given})
+    blocks = read_media(given, allow_http=allow_http, wishes=wishes)
     registry = Shell.of(context).registry
     checkpoint = open_checkpoint(model, revision=revision, offline=offline or None)
     chosen = registry.family_for(checkpoint, family)
-    if sheet is not None:
-        seen = look(checkpoint, chosen, blocks, dtype=None if dtype is None else dtype.value)
+    if given:
+        with file_names([typed_name(text) for _, text in given]):
+            check_senses(checkpoint, chosen, [block.type for block in blocks])
+            # Before there is any work to lose.
+            sheet = sheet_file(save, given[0][1], force=force)
+            seen = look(checkpoint, chosen, blocks, dtype=None if dtype is None else dtype.value)
         show_seen(seen, sheet, json=json)
         return
     origin = next(each for each in registry.families if each.family is chosen)

@@ -9,11 +9,11 @@ import typer
 from phyla.errors import EmptyInputError, RequestError
 
 
-def read_prompt(argument: str | None) -> str:
+def read_prompt(argument: str | None, *, needed: bool = True) -> str:
     """The text to send: the argument, what is piped in, or the argument followed by that.
 
     The argument `-` stands for standard input. One line end at the end of what is piped in is
-    dropped.
+    dropped. Where none is needed, as next to an image, it may be empty.
 
     Raises:
         EmptyInputError: both are empty.
@@ -22,11 +22,11 @@ def read_prompt(argument: str | None) -> str:
     """
     given = None if argument == "-" else argument
     terminal = sys.stdin is None or sys.stdin.isatty()
-    if argument is None and terminal:
+    if argument is None and terminal and needed:
         raise typer.BadParameter("give a prompt, or pipe one in", param_hint="PROMPT")
     piped = "" if terminal and argument != "-" else _read_input()
     text = "\n\n".join(part for part in (given, piped) if part)
-    if not text.strip():
+    if needed and not text.strip():
         raise EmptyInputError("The prompt is empty.", field="prompt", hint="Say something.")
     return text
 

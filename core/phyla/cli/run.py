@@ -29,6 +29,9 @@ def run(
     image: arguments.Images = None,
     audio: arguments.Audios = None,
     video: arguments.Videos = None,
+    max_media_tokens: arguments.MaxMediaTokens = None,
+    fps: arguments.Fps = None,
+    max_frames: arguments.MaxFrames = None,
     allow_http: arguments.AllowHttp = False,
     system: arguments.System = None,
     raw: Annotated[
@@ -58,14 +61,16 @@ def run(
 ) -> None:
     """Answer a prompt; the reply goes to standard output as it comes.
 
-    Images, audio and videos come before the prompt, in the order given. What
-    is piped in is added to the prompt, or is the prompt. Tool calls are
+    Images, audio and videos come before the prompt, in the order given, and
+    need none. What is piped in is added to the prompt, or is the prompt. Tool calls are
     shown on standard error; --json has them too. Ctrl-C ends the reply, with
     exit code 130.
     """
     # Here and not above: what they import would slow down `phyla --help`.
     from phyla.cli.ask import Ask, read_reply_options, read_thinking, read_tools_file
+    from phyla.cli.file_names import file_names, typed_name
     from phyla.cli.media_input import read_media
+    from phyla.cli.media_wishes import read_wishes
     from phyla.cli.screen import Screen
     from phyla.cli.streaming import follow, speed
     from phyla.messages import Message, Text
@@ -82,12 +87,16 @@ def run(
     ask = Ask(
         tools=read_tools_file(tools), tool_choice=tool_choice, thinking=thinking, options=options
     )
-    text = read_prompt(prompt)
-    media = read_media(given_media(context), allow_http=allow_http)
+    given = given_media(context)
+    wishes = read_wishes(context, among={modality for modality, _ in given})
+    text = read_prompt(prompt, needed=raw or not given)
+    media = read_media(given, allow_http=allow_http, wishes=wishes)
     shell = Shell.of(context)
     choice = ModelChoice.of(context, needed=tuple(block.type for block in media))
-    with shell.engine(choice) as engine:
-        messages = [Message(role="user", content=(*media, Text(text=text)) if media else text)]
+    named = file_names([typed_name(each) for _, each in given])
+    with named, shell.engine(choice) as engine:
+        said = (Text(text=text),) if text else ()
+        messages = [Message(role="user", content=(*media, *said) if media else text)]
         if system is not None:
             messages.insert(0, Message(role="system", content=system))
         if not raw:

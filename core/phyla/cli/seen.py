@@ -4,19 +4,20 @@ from __future__ import annotations
 
 import json as json_module
 import re
+from itertools import count
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import typer
 
+from phyla.cli.file_names import short_name
 from phyla.cli.json_file import os_reason
-from phyla.cli.media_input import short_name
 from phyla.cli.tables import print_fields
 from phyla.errors import RequestError
 from phyla.media import contact_sheet
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterator, Sequence
 
     import numpy as np
     from numpy.typing import NDArray
@@ -25,19 +26,21 @@ if TYPE_CHECKING:
 
 
 def sheet_file(save: Path | None, first: str, *, force: bool) -> Path:
-    """Where the picture goes; found out before there is any work to lose.
+    """Where the picture goes.
 
     Args:
-        save: what the user says; None takes the current folder and the first item's name.
+        save: what the user says; None takes the current folder and the first item's name, with a
+            number if there is such a file already.
         first: the first item, a path or URL.
-        force: whether a file may be there.
+        force: whether to write over a file that is there.
 
     Raises:
         RequestError: it is no place for a new file.
     """
     if save is None:
         stem = re.sub(r"[^\w.-]+", "_", Path(short_name(first)).stem).strip(".") or "media"
-        save = Path(f"{stem[:100]}.seen.png")
+        names = (Path(f"{stem[:100]}.seen{number}.png") for number in _numbers())
+        save = next(name for name in names if force or not name.exists())
     try:
         file = save.expanduser()
     except RuntimeError:  # `~name` of nobody's
@@ -49,6 +52,11 @@ def sheet_file(save: Path | None, first: str, *, force: bool) -> Path:
     if not file.parent.is_dir():
         raise RequestError(f"There is no folder {file.parent}.", field="save", found=str(file))
     return file
+
+
+def _numbers() -> Iterator[str]:
+    yield ""
+    yield from (f"-{number}" for number in count(2))
 
 
 def show_seen(seen: Seen, file: Path, *, json: bool) -> None:

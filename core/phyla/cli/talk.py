@@ -9,6 +9,7 @@ import typer
 
 from phyla.cli import failures
 from phyla.cli.conversation import Conversation
+from phyla.cli.file_names import file_names, name_of
 from phyla.cli.input_lines import InputLines
 from phyla.cli.path_completion import complete_path
 from phyla.cli.pending import COMMANDS, Pending
@@ -21,9 +22,10 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from phyla.cli.ask import Ask
+    from phyla.cli.media_wishes import Wishes
     from phyla.engine.engine import Engine
     from phyla.events import Reply
-    from phyla.messages import ToolCall
+    from phyla.messages import Medium, ToolCall
 
 _HELP = """\
 /image FILE    send a picture with the next message; several may be added
@@ -50,12 +52,15 @@ class Talk:
         ask: Ask,
         show_reasoning: bool | None,
         stats: bool,
+        attached: Sequence[Medium],
         allow_http: bool,
+        wishes: Wishes,
         debug: bool,
     ) -> None:
         self._engine = engine
-        self._conversation = Conversation(system)
-        self._pending = Pending(engine, allow_http=allow_http)
+        self._conversation = Conversation(system, allow_http=allow_http)
+        self._attached = attached
+        self._pending = Pending(engine, allow_http=allow_http, wishes=wishes)
         self._ask = ask
         self._show_reasoning = show_reasoning
         self._stats = stats
@@ -66,12 +71,21 @@ class Talk:
     def run(self) -> None:
         """Go on until the input ends or /exit.
 
+        At a keyboard an error is told, and the conversation goes on. Otherwise nobody is there to
+        mend a command that failed, which ends it all; that a message failed is told by the exit
+        code.
+
         Raises:
-            PhylaError: the model cannot be asked as it is to be.
+            PhylaError: the model cannot be asked as it is to be, or a command that was piped in
+                failed.
+            typer.Exit: a message that was piped in failed.
         """
         self._ask.check(self._engine, self._conversation.asking(_user("Hello")))
         if self._lines.keyboard:
             failures.notice(f"{self._engine.name}; /help lists the commands, Ctrl-D leaves.")
+        if self._attached:
+            failures.notice(self._pending.take(self._attached))
+        failed = False
         while (line := self._next_line()) is not None and line != "/exit":
             try:
                 self._take(line)
@@ -79,10 +93,20 @@ class Talk:
                 raise  # nobody reads any more
             except KeyboardInterrupt:  # pressed twice: not even waiting for what came of the reply
                 failures.notice("(stopped; the message is not kept)")
-            except Exception as error:  # noqa: BLE001 (whatever it is, the conversation goes on)
+            except Exception as error:
+                said = not line.startswith("/") or line.startswith("//")
+                if not said and not self._lines.keyboard:
+                    raise
+                failed = True
                 failures.report(error, debug=self._debug)
-                if (waiting := self._pending.listed()) and not line.startswith("/"):
-                    failures.notice(f"(still with the next message: {waiting}; /drop forgets it)")
+                if said:
+                    self._tell_what_waits()
+        if failed and not self._lines.keyboard:
+            raise typer.Exit(1)
+
+    def _tell_what_waits(self) -> None:
+        if waiting := self._pending.listed():
+            failures.notice(f"(still with the next message: {waiting}; /drop forgets it)")
 
     def _next_line(self) -> str | None:
         """What the user enters; Ctrl-C drops a line, Ctrl-D ends."""
@@ -112,8 +136,8 @@ class Talk:
                 failures.notice(self._pending.drop())
             case "/reset":
                 conversation.reset()
-                self._pending.sent()
                 failures.notice("The conversation is forgotten.")
+                self._tell_what_waits()
             case "/system":
                 conversation.system = rest or None
                 failures.notice(
@@ -143,10 +167,12 @@ class Talk:
     def _answer(self, ask: Ask, new: Sequence[Message]) -> Reply | None:
         """The reply to new messages, which are kept with it; None if it was stopped."""
         asking = self._conversation.asking(*new)
+        names = [name_of(block) for message in asking for block in message.media]
         try:
-            reply = follow(
-                lambda: ask.stream(self._engine, asking), Screen(reasoning=self._show_reasoning)
-            )
+            with file_names(names):
+                reply = follow(
+                    lambda: ask.stream(self._engine, asking), Screen(reasoning=self._show_reasoning)
+                )
         except CancelledError:
             reply = None
         cancelled = reply is None or reply.finish_reason == "cancelled"

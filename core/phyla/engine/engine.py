@@ -157,7 +157,8 @@ class Engine:
         self._observers = list(registry.observers())
         desk = MediaDesk(blueprint.media, blueprint.tokenizer, limits.media)
         self._machine = Machine(blueprint, limits)
-        said = (blueprint.tokenizer.token_id(text) for text in blueprint.dialect.unsaid)
+        texts = (*blueprint.dialect.unsaid, *desk.placeholders)
+        said = (blueprint.tokenizer.token_id(text) for text in dict.fromkeys(texts))
         self._unsaid = tuple(token for token in said if token is not None)
         allocation = self._machine.loaded.runtime.allocation
         self._encoder = Encoder(blueprint, clock, media=desk, bounded=not allocation.cuttable)

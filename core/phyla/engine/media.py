@@ -228,6 +228,11 @@ class MediaDesk:
         """What can be read."""
         return Capabilities(**dict.fromkeys(self._readers, True))
 
+    @property
+    def placeholders(self) -> tuple[str, ...]:
+        """What templates write where media stand."""
+        return tuple(self._modalities)
+
     def open(
         self, messages: Sequence[Message], *, held: Sequence[MediaItem] = ()
     ) -> tuple[MediaItem, ...]:

@@ -2,7 +2,10 @@
 
 A reader plans before it works: from an image's size alone it knows how many soft tokens the image
 will take and what stands around them. What it prepares for the tower are plain arrays, so that
-their bytes tell one content from another, wherever it came from. Knows no MLX.
+their bytes tell one content from another, wherever it came from.
+
+Of an image that is given to it only the header has been read. A sound is decoded already, and a video
+was decoded once, to find its frames: nothing else tells how long they are. Knows no MLX.
 """
 
 from __future__ import annotations
@@ -112,8 +115,8 @@ class MediaReader(ABC, Generic[Item]):
         """Decide sizes and soft tokens. Of an image only the size is looked at.
 
         Raises:
-            ValueError: the item cannot be read by this model, in words for its owner, such as
-                "its sides differ by more than 200 times".
+            ValueError: the item cannot be read by this model, in words for its owner, and with what
+                can be done, such as "its sides differ by more than 200 times; crop it".
         """
 
     @abstractmethod

@@ -22,12 +22,17 @@ if TYPE_CHECKING:
 
     from phyla.media.audio import AudioClip
     from phyla.media.image import ImageFile
+    from phyla.media.mel import mel_filters
+    from phyla.media.resize import resized, resized_floats
     from phyla.media.video import VideoClip
 
 _HOME = {
     "ImageFile": "phyla.media.image",
     "AudioClip": "phyla.media.audio",
     "VideoClip": "phyla.media.video",
+    "mel_filters": "phyla.media.mel",
+    "resized": "phyla.media.resize",
+    "resized_floats": "phyla.media.resize",
 }
 
 __all__ = [
@@ -36,10 +41,13 @@ __all__ = [
     "MediaLimits",
     "VideoClip",
     "contact_sheet",
+    "mel_filters",
     "mel_picture",
     "open_audio",
     "open_image",
     "open_video",
+    "resized",
+    "resized_floats",
 ]
 
 _DEFAULTS = MediaLimits()

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from av.container import InputContainer
     from numpy.typing import NDArray
 
+    from phyla.errors import MediaError
     from phyla.media.limits import MediaLimits
     from phyla.media.sources import Blob
 
@@ -80,11 +81,19 @@ def open_audio(source: object, *, index: int, limits: MediaLimits, rate: int | N
     blob = find(source, item)
     clip = sound_of(blob, item)
     if clip is None:
-        raise item.error(
-            f"it holds no sound that decodes; it looks like {blob.looks_like(item)}.",
-            "Pass a file with a sound track.",
-        )
+        raise _no_sound(blob, item)
     return clip
+
+
+def _no_sound(blob: Blob, item: Item) -> MediaError:
+    looks = f"it looks like {blob.looks_like(item)}"
+    with opened(blob, item) as container:
+        tracks = container.streams.audio
+        if not tracks:
+            return item.error(f"it holds no sound; {looks}.", "Pass a file with a sound track.")
+        if not any(packet.size for packet in container.demux(tracks)):
+            return item.error(f"its sound is empty: it has no samples; {looks}.", "Leave it out.")
+    return item.error(f"it holds no sound that decodes; {looks}.", "Check that it plays elsewhere.")
 
 
 def sound_of(blob: Blob, item: Item) -> AudioClip | None:

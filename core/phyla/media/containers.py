@@ -32,13 +32,21 @@ _MOST_FAILURES = 64
 
 
 @contextlib.contextmanager
-def opened(blob: Blob, item: Item) -> Iterator[InputContainer]:
+def opened(blob: Blob, item: Item, *, headers_only: bool = False) -> Iterator[InputContainer]:
     """Open a container; whatever PyAV raises inside becomes a MediaError.
+
+    With `headers_only` no codec is opened, and streams are what the container says of them.
 
     Raises:
         MediaError: it is no container that can be read.
     """
     av = item.library("av")
+    options = {
+        "max_pixels": str(item.limits.max_pixels),
+        "protocol_whitelist": "none",  # a session description opens ports by itself
+    }
+    if headers_only:
+        options["codec_whitelist"] = "none"
     with blob.open(item) as file:
         head = file.read(2048)
         file.seek(0)
@@ -47,10 +55,7 @@ def opened(blob: Blob, item: Item) -> Iterator[InputContainer]:
                 file,
                 "r",
                 metadata_errors="replace",
-                options={
-                    "max_pixels": str(item.limits.max_pixels),
-                    "protocol_whitelist": "none",  # a session description opens ports by itself
-                },
+                options=options,
                 io_open=_shut,
             )
         except Exception as error:
@@ -64,7 +69,7 @@ def opened(blob: Blob, item: Item) -> Iterator[InputContainer]:
                 raise
             except Exception as error:  # broken files make it raise anything
                 raise item.error(
-                    f"it cannot be decoded: {str(error).rstrip('.') or type(error).__name__}.",
+                    f"it cannot be decoded: {_reason(error)}.",
                     "Check that it plays elsewhere.",
                 ) from error
 
@@ -73,9 +78,16 @@ def _shut(url: str, flags: int, options: dict[str, Any]) -> object:
     raise PermissionError("a media file must not name other files")
 
 
+def _reason(error: Exception) -> str:
+    """Why, in the library's words, without the numbers and names that it puts around them."""
+    from av.error import FFmpegError
+
+    known = error.strerror if isinstance(error, OSError | FFmpegError) else None
+    return (known or str(error)).rstrip(".") or type(error).__name__
+
+
 def _not_read(head: bytes, item: Item, error: Exception | None) -> MediaError:
-    reason = error.strerror if isinstance(error, OSError) else error
-    because = f" ({reason})" if reason else ""
+    because = f" ({_reason(error)})" if error is not None else ""
     known = media_type(head)
     if known:
         return item.error(

@@ -128,10 +128,11 @@ def open_film(blob: Blob, item: Item) -> Film:
             clock.tick(frame)
             _check_length(clock, item)
     if first is None:
+        _check_claim(blob, item)
         raise item.error(
             f"none of its frames decodes; it looks like {blob.looks_like(item)}.",
-            f"Check that it plays elsewhere, with at most {item.limits.max_pixels:,} pixels "
-            "(MediaLimits.max_pixels).",
+            f"If a frame has more than {item.limits.max_pixels:,} pixels, scale it down, or raise "
+            "MediaLimits.max_pixels; otherwise check that it plays elsewhere.",
         )
     timestamps = np.array(clock.times)
     last = clock.last_duration or clock.step or (1 / fps if fps else 0.0)
@@ -144,6 +145,18 @@ def open_film(blob: Blob, item: Item) -> Film:
         timestamps=timestamps,
         seconds=float(timestamps[-1]) + last,
     )
+
+
+def _check_claim(blob: Blob, item: Item) -> None:
+    """Refuse a video by the size that its container names.
+
+    A decoder that has refused a size does not tell which.
+    """
+    with opened(blob, item, headers_only=True) as container:
+        for stream in container.streams.video:
+            context = stream.codec_context
+            if context is not None and context.width and context.height:
+                item.check_pixels(context.width, context.height)
 
 
 class _Clock:

@@ -48,23 +48,24 @@ def contact_sheet(views: Sequence[NDArray[np.uint8]], captions: Sequence[str] = 
     heights = _largest([view.shape[0] for view in views], columns, by_column=False)
     room = _LARGEST - gap * (columns + 1), _LARGEST - gap * (rows + 1) - line * rows
     scale = min(1.0, room[0] / max(1, sum(widths)), room[1] / max(1, sum(heights)))
-    widths = [max(1, int(width * scale)) for width in widths]
+    font = ImageFont.load_default() if line else None
+    labels = [_written(caption, font) for caption in captions] if line else []
+    widths = _with_room([max(1, int(width * scale)) for width in widths], labels, room[0])
     heights = [max(1, int(height * scale)) for height in heights]
 
     lefts = _starts(widths, gap)
     tops = _starts(heights, gap + line, gap)
     size = lefts[-1], tops[-1]
     canvas = pil.new("RGB", (min(size[0], _LARGEST), min(size[1], _LARGEST)), "white")
-    font = ImageFont.load_default() if line else None
     for place, view in enumerate(views):
         row, column = divmod(place, columns)
         picture = pil.fromarray(np.ascontiguousarray(view))
         if scale < 1:
             picture = picture.resize(tuple(max(1, int(side * scale)) for side in picture.size))
         canvas.paste(picture, (lefts[column], tops[row]))
-        if line and place < len(captions):
-            caption = _written(captions[place], widths[column], line, font)
-            canvas.paste(caption, (lefts[column], tops[row] + heights[row]))
+        if place < len(labels):
+            label = labels[place].crop((0, 0, min(labels[place].width, widths[column]), line))
+            canvas.paste(label, (lefts[column], tops[row] + heights[row]))
     return canvas
 
 
@@ -84,17 +85,28 @@ def _largest(lengths: list[int], columns: int, *, by_column: bool) -> list[int]:
     return [cells[cell] for cell in sorted(cells)] or [1]
 
 
-def _written(caption: str, width: int, height: int, font: Any) -> Image:
-    """A caption, cut at the width of its cell."""
+def _with_room(widths: list[int], labels: Sequence[Image], room: int) -> list[int]:
+    """The columns as wide as their captions; as they are if the sheet has not so much room."""
+    wanted = list(widths)
+    for place, label in enumerate(labels):
+        column = place % len(widths)
+        wanted[column] = max(wanted[column], label.width)
+    return wanted if sum(wanted) <= room else widths
+
+
+def _written(caption: str, font: Any) -> Image:
+    """A caption, as long as it is."""
     from PIL import Image, ImageDraw
 
-    label = Image.new("RGB", (width, height), "white")
     text = " ".join(caption.split())
-    draw = ImageDraw.Draw(label)
+    measure = ImageDraw.Draw(Image.new("RGB", (1, 1)))
     try:
-        draw.text((0, 0), text, fill="black", font=font)
+        right = measure.textbbox((0, 0), text, font=font)[2]
     except UnicodeEncodeError:  # without FreeType the font has Latin letters only
-        draw.text((0, 0), text.encode("latin-1", "replace").decode("latin-1"), "black", font)
+        text = text.encode("latin-1", "replace").decode("latin-1")
+        right = measure.textbbox((0, 0), text, font=font)[2]
+    label = Image.new("RGB", (min(max(1, ceil(right)), _LARGEST), _LINE), "white")
+    ImageDraw.Draw(label).text((0, 0), text, fill="black", font=font)
     return label
 
 

@@ -41,7 +41,7 @@ class Slides:
         """The pictures, one at a time."""
         for index in indices:
             image = self.images[index]
-            yield image.pixels() if isinstance(image, ImageFile) else image
+            yield image.pixels() if isinstance(image, ImageFile) else image.copy()
 
     def sound(self) -> AudioClip | None:
         """Pictures have none."""

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections import Counter
+from functools import cached_property
 from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
@@ -68,17 +70,64 @@ class VideoClip:
         self.count = len(pictures.timestamps)
         self.seconds = pictures.seconds
 
-    def frames(self, indices: Sequence[int]) -> NDArray[np.uint8]:
-        """Decode frames by their places among `timestamps`: [n, H, W, 3] RGB, the right way up.
+    @cached_property
+    def rate(self) -> float:
+        """Frames per second: what the source says, else the mean of the times; 1 of a single frame.
 
-        A file is decoded from its start up to the last of them; only those asked for are kept.
+        Raises:
+            ValueError: all frames stand at one time.
+        """
+        if self.fps:
+            return self.fps
+        if self.count == 1:
+            return 1.0
+        seconds = float(self.timestamps[-1] - self.timestamps[0])
+        if seconds <= 0:
+            raise ValueError(
+                "its frames bear no times, so that how many make a second is unknown; convert it, "
+                "to MP4 for example, or pass its frames as pictures, with 'source_fps'"
+            )
+        return (self.count - 1) / seconds
+
+    @cached_property
+    def steady(self) -> bool:
+        """Whether every frame stands where the rate alone would put it, to half a frame.
+
+        Times in files are rounded; those that are worked out from the rate are then the better ones.
+
+        Raises:
+            ValueError: the rate is unknown.
+        """
+        found = (self.timestamps - self.timestamps[0]) * self.rate
+        return bool(np.abs(found - np.arange(self.count)).max() < 0.5)
+
+    def count_at(self, fps: float, *, rate: float | None = None) -> int:
+        """How many frames make so many a second, rounded down: from none to all there are.
 
         Args:
-            indices: in ascending order; they may repeat.
+            fps: frames for each second.
+            rate: how many the video has; `rate` of the clip where it is None.
+
+        Raises:
+            ValueError: neither is known.
+        """
+        wanted = self.count / (rate or self.rate) * fps
+        return int(
+            min(self.count, wanted)
+        )  # before it is cut to a whole number: it may be infinite
+
+    def each(self, indices: Sequence[int]) -> Iterator[NDArray[np.uint8]]:
+        """Decode frames by their places among `timestamps`, one at a time: [H, W, 3] RGB.
+
+        A file is decoded once, from its start up to the last of them, and no frame is kept. Frames
+        are the right way up.
+
+        Args:
+            indices: in ascending order; they may repeat, and give the same array again.
 
         Raises:
             RequestError: an index is out of range, or smaller than the one before it.
-            MediaError: the file changed, or is gone.
+            MediaError: the file changed, or is gone; while frames are taken.
         """
         places = [int(index) for index in indices]
         if sorted(places) != places or (places and not 0 <= places[0] <= places[-1] < self.count):
@@ -87,14 +136,28 @@ class VideoClip:
                 field="indices",
                 found=places,
             )
+        return self._decoded(places)
+
+    def _decoded(self, places: Sequence[int]) -> Iterator[NDArray[np.uint8]]:
+        repeats = Counter(places)
+        for picture, times in zip(
+            self._pictures.read(list(repeats)), repeats.values(), strict=True
+        ):
+            for _ in range(times):
+                yield picture
+
+    def frames(self, indices: Sequence[int]) -> NDArray[np.uint8]:
+        """Decode frames as `each` does it, and keep them all: [n, H, W, 3].
+
+        Raises:
+            RequestError: an index is out of range, or smaller than the one before it.
+            MediaError: the file changed, or is gone.
+        """
+        pictures = self.each(indices)
         width, height = self.size
-        frames = np.empty((len(places), height, width, 3), np.uint8)
-        once = sorted(set(places))
-        filled = 0
-        for place, picture in zip(once, self._pictures.read(once), strict=True):
-            while filled < len(places) and places[filled] == place:
-                frames[filled] = picture
-                filled += 1
+        frames = np.empty((len(indices), height, width, 3), np.uint8)
+        for place, picture in enumerate(pictures):
+            frames[place] = picture
         return frames
 
     def sound(self) -> AudioClip | None:

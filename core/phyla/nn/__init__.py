@@ -1,6 +1,12 @@
 """Building blocks from the literature, shared by families and known to the core's fast paths."""
 
-from phyla.nn.activations import GatedActivation, geglu, swiglu
+from phyla.backend import prepare
+
+# Before a module in here imports mlx: afterwards it is too late for a faster BLAS.
+prepare()
+
+# ruff: noqa: E402
+from phyla.nn.activations import GatedActivation, geglu, gelu_tanh, silu, swiglu
 from phyla.nn.conv import CausalConv1d
 from phyla.nn.decoder import (
     Attention,
@@ -71,8 +77,10 @@ __all__ = [
     "fuse",
     "gated_delta_rule",
     "geglu",
+    "gelu_tanh",
     "join_linears",
     "reorder_outputs",
+    "silu",
     "swiglu",
     "through_experts",
     "weighted_sum",

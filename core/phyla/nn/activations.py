@@ -26,6 +26,17 @@ def silu(x: mx.array) -> mx.array:
     return x / (1 + mx.power(2.0, x * -_LOG2_E)) if on_cpu() else nn.silu(x)
 
 
+def gelu_tanh(x: mx.array) -> mx.array:
+    """GELU in its tanh form (Hendrycks & Gimpel 2016, arXiv:1606.08415).
+
+    On a CPU by a power of two, as in `geglu`.
+    """
+    if on_cpu():
+        exponent = x * (-_LOG2_E * _GELU_1 - _LOG2_E * _GELU_3 * x.square())
+        return x / (1 + mx.power(2.0, exponent))
+    return nn.gelu_approx(x)
+
+
 @mx.compile
 def _fused_swiglu(gate: mx.array, up: mx.array) -> mx.array:
     return nn.silu(gate) * up

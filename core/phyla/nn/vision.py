@@ -16,15 +16,22 @@ import mlx.core as mx
 import mlx.nn as nn  # pyright: ignore[reportMissingTypeStubs]
 
 from phyla.backend import on_cpu
+from phyla.nn.activations import gelu_tanh
 
 # Turns queries or keys `[N, heads, head_dim]` by where the patches stand.
 VisionRotation: TypeAlias = Callable[[mx.array], mx.array]
 
 _LOG2_E = math.log2(math.e)
 
-# On a CPU the scores of so many queries at once stay in the cache, and a large picture needs no
-# square of its patches in memory.
-_QUERIES = 256
+# On a CPU so many scores are held at once, 128 MiB of them: a large picture needs no square of its
+# patches in memory. Smaller pieces gain nothing, and where other programs keep the cores busy every
+# product waits for the slower thread, so that few large products are up to twice as fast.
+_SCORES = 2**25
+_LEAST_QUERIES = 64
+
+# Weights are no smaller there than two to this power of the largest: that changes no sum, and some
+# less are numbers that a processor multiplies a hundred times slower (subnormal ones).
+_LEAST_POWER = -64.0
 
 
 def attend_within(
@@ -79,10 +86,13 @@ def _fused(queries: mx.array, keys: mx.array, values: mx.array, scale: float) ->
 def _on_cpu(queries: mx.array, keys: mx.array, values: mx.array, scale: float) -> mx.array:
     outs: list[mx.array] = []
     turned = keys.swapaxes(-1, -2)
-    for start in range(0, queries.shape[2], _QUERIES):
+    pictures, heads, length, _ = queries.shape
+    rows = max(_LEAST_QUERIES, _SCORES // (pictures * heads * length))
+    for start in range(0, length, rows):
         # A power of two costs half of an exponential there.
-        scores = (queries[:, :, start : start + _QUERIES] * (scale * _LOG2_E)) @ turned
-        weights = mx.power(2.0, scores - scores.max(axis=-1, keepdims=True))
+        scores = (queries[:, :, start : start + rows] * (scale * _LOG2_E)) @ turned
+        scores = mx.maximum(scores - scores.max(axis=-1, keepdims=True), _LEAST_POWER)
+        weights = mx.power(2.0, scores)
         outs.append((weights @ values) / weights.sum(axis=-1, keepdims=True))
     return outs[0] if len(outs) == 1 else mx.concatenate(outs, axis=2)
 
@@ -133,7 +143,7 @@ class VisionMLP(nn.Module):
 
     def __call__(self, x: mx.array) -> mx.array:
         """`[..., D]` to `[..., D]`."""
-        return self.fc2(nn.gelu_approx(self.fc1(x)))
+        return self.fc2(gelu_tanh(self.fc1(x)))
 
 
 class VisionBlock(nn.Module):

@@ -15,7 +15,8 @@ Needs the `test` extra. A family's test module takes five lines::
 
 from __future__ import annotations
 
-import phyla.engine  # noqa: F401 (brings the fast BLAS, which has to come before mlx)
+import phyla.engine  # brings the fast BLAS, which has to come before mlx
+import phyla.testing.extra  # noqa: F401 (says what is missing)
 from phyla.testing.files import CHATML, write_files
 from phyla.testing.forward import Forward, assert_close
 from phyla.testing.invariants import Conformance, Subject, subjects

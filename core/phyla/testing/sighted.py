@@ -194,7 +194,7 @@ def _readers(config: SightedConfig, checkpoint: Checkpoint) -> MediaReaders:
 
 
 def _dialect(checkpoint: Checkpoint) -> Dialect:
-    return replace(MIXED.dialect(checkpoint), unsaid=("<image>", "<audio>", "<video>"))
+    return replace(MIXED.dialect(checkpoint), unsaid=("<img>", "</img>"))
 
 
 SIGHTED = Family(

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, cast
 import numpy as np
 
 from phyla.family import MediaReader, Plan, Prepared, Soft
+from phyla.media import mel_picture
 from phyla_families.gemma4 import tokens
 from phyla_families.gemma4.mel import MelFrames
 from phyla_families.gemma4.settings import MelSettings
@@ -46,7 +47,8 @@ class AudioReader(MediaReader["AudioClip"]):
             raise ValueError(
                 f"it is too short: {item.seconds:.3f} seconds"
                 if self.count(whole) < 1
-                else f"audio takes at least one token, and {request.max_tokens} are allowed"
+                else f"audio takes at least one token, and {request.max_tokens} are allowed; raise "
+                "'max_tokens'"
             )
         soft = Soft(tokens.AUDIO, count)
         return Plan(pieces=(tokens.AUDIO_BEGIN, soft, tokens.AUDIO_END), layout=heard)
@@ -59,7 +61,7 @@ class AudioReader(MediaReader["AudioClip"]):
         samples = np.pad(samples, (0, heard - len(samples))).astype(np.float32)
         caption = f"{heard / self._rate:.2f} of {item.seconds:.2f} seconds, {plan.count} tokens"
         return Prepared(
-            {"frames": self.frames(samples)}, lambda: [(caption, _picture(self.mel(samples)))]
+            {"frames": self.frames(samples)}, lambda: [(caption, mel_picture(self.mel(samples)))]
         )
 
     @abstractmethod
@@ -135,9 +137,3 @@ class SampleReader(AudioReader):
         """Frames that the model does not see; samples would tell people nothing."""
         settings = MelSettings(sampling_rate=self._rate, max_frequency=self._rate / 2)
         return MelFrames(settings)(samples)
-
-
-def _picture(mel: NDArray[np.float32]) -> NDArray[np.uint8]:
-    from phyla.media import mel_picture
-
-    return mel_picture(mel)

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import mlx.core as mx
 import mlx.nn as nn
 
-from phyla.nn import CausalConv1d
+from phyla.nn import CausalConv1d, silu
 from phyla_families.gemma4.clipped import ClippedLinear
 from phyla_families.gemma4.local_attention import LocalAttention
 from phyla_families.gemma4.pixels import working_type
@@ -107,7 +107,7 @@ class FeedForward(nn.Module):
 
     def __call__(self, x: mx.array) -> mx.array:
         """`[T, D]` to `[T, D]`."""
-        inner = nn.silu(self.ffw_layer_1(self.pre_layer_norm(_bounded(x, self._bound))))
+        inner = silu(self.ffw_layer_1(self.pre_layer_norm(_bounded(x, self._bound))))
         out = _bounded(self.ffw_layer_2(inner), self._bound)
         return x + self.post_layer_norm(out) * self._weight
 
@@ -131,7 +131,7 @@ class LightConvolution(nn.Module):
         silence = mx.zeros((1, *self.depthwise_conv1d.state_shape), x.dtype)
         filtered, _ = self.depthwise_conv1d((values * mx.sigmoid(gates))[None], silence)
         normed = self.conv_norm(_bounded(filtered[0], self._bound))
-        return x + self.linear_end(nn.silu(normed))
+        return x + self.linear_end(silu(normed))
 
 
 def _bounded(x: mx.array, bound: float) -> mx.array:

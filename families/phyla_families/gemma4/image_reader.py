@@ -5,13 +5,13 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, cast
 
-import numpy as np
-
 from phyla.family import MediaReader, Plan, Prepared, Soft
+from phyla.media import resized
 from phyla_families.gemma4 import tokens
 from phyla_families.gemma4.sizes import budget_for, soft_grid
 
 if TYPE_CHECKING:
+    import numpy as np
     from numpy.typing import NDArray
 
     from phyla.family import MediaRequest
@@ -47,19 +47,17 @@ class Look:
         if max(grid) > self.longest:
             raise ValueError(
                 f"its sides differ too much: at {width} x {height} it would be {max(grid)} pieces "
-                f"long, and this model places {self.longest}"
+                f"long, and this model places {self.longest}; crop it"
             )
         return grid
 
+    def pixels(self, grid: tuple[int, int]) -> tuple[int, int]:
+        """Height and width of a picture with a grid."""
+        return grid[0] * self.side, grid[1] * self.side
+
     def resized(self, pixels: NDArray[np.uint8], grid: tuple[int, int]) -> NDArray[np.uint8]:
         """A picture `[H, W, 3]` at the size of its grid."""
-        from PIL import Image
-
-        height, width = grid[0] * self.side, grid[1] * self.side
-        if pixels.shape[:2] == (height, width):
-            return pixels
-        picture = Image.fromarray(pixels)
-        return np.asarray(picture.resize((width, height), Image.Resampling(self.resample)))
+        return resized(pixels, self.pixels(grid), self.resample)
 
 
 class ImageReader(MediaReader["ImageFile"]):
@@ -78,6 +76,11 @@ class ImageReader(MediaReader["ImageFile"]):
         """One run of soft tokens between the marks of an image."""
         budget = budget_for(request.max_tokens, self._look.budget)
         rows, columns = self._look.grid(item.size, budget)
+        if request.max_tokens is not None and rows * columns > request.max_tokens:
+            raise ValueError(
+                f"it takes at least {rows * columns} tokens, and {request.max_tokens} are allowed; "
+                f"raise 'max_tokens'"
+            )
         soft = Soft(tokens.IMAGE, rows * columns, (rows, columns))
         return Plan(pieces=(tokens.IMAGE_BEGIN, soft, tokens.IMAGE_END), layout=(rows, columns))
 

@@ -9,19 +9,19 @@ from phyla_families.gemma4.audio_reader import AudioReader, MelReader, SampleRea
 from phyla_families.gemma4.image_reader import ImageReader, Look
 from phyla_families.gemma4.media_config import ConformerConfig
 from phyla_families.gemma4.settings import (
-    ImageSettings,
-    MelSettings,
-    SampleSettings,
-    VideoSettings,
-    check_same,
-    read_settings,
+    image_settings,
+    mel_settings,
+    sample_settings,
+    video_settings,
 )
 from phyla_families.gemma4.video_reader import Sampling, VideoReader
 
 if TYPE_CHECKING:
     from phyla.checkpoint import Checkpoint
+    from phyla.family import Section
     from phyla_families.gemma4.config import Config
     from phyla_families.gemma4.media_config import PatchesConfig, SamplesConfig, TowerConfig
+    from phyla_families.gemma4.settings import ImageSettings, VideoSettings
 
 
 def media(config: Config, checkpoint: Checkpoint) -> MediaReaders:
@@ -39,43 +39,37 @@ def media(config: Config, checkpoint: Checkpoint) -> MediaReaders:
 
 
 def _images(vision: TowerConfig | PatchesConfig, checkpoint: Checkpoint) -> ImageReader:
-    return ImageReader(_look(vision, read_settings(ImageSettings, checkpoint), checkpoint))
+    return ImageReader(_look(vision, image_settings(checkpoint)))
 
 
 def _videos(vision: TowerConfig | PatchesConfig, checkpoint: Checkpoint) -> VideoReader:
-    settings = read_settings(VideoSettings, checkpoint)
+    section = video_settings(checkpoint)
+    settings = section.settings
     sampling = Sampling(
         frames=settings.num_frames if settings.do_sample_frames else None,
         fps=settings.fps if settings.do_sample_frames else None,
     )
-    return VideoReader(_look(vision, settings, checkpoint), sampling)
+    return VideoReader(_look(vision, section), sampling)
 
 
 def _look(
-    vision: TowerConfig | PatchesConfig, settings: ImageSettings, checkpoint: Checkpoint
+    vision: TowerConfig | PatchesConfig, section: Section[ImageSettings] | Section[VideoSettings]
 ) -> Look:
-    kind = type(settings)
-    check_same(checkpoint, kind, "patch_size", settings.patch_size, vision.patch_size)
-    check_same(
-        checkpoint, kind, "pooling_kernel_size",
-        settings.pooling_kernel_size, vision.pooling_kernel_size,
-    )  # fmt: skip
+    section.check("patch_size", vision.patch_size)
+    section.check("pooling_kernel_size", vision.pooling_kernel_size)
     return Look(
         side=vision.side,
         longest=vision.longest,
-        budget=settings.max_soft_tokens,
-        resample=settings.resample,
+        budget=section.settings.max_soft_tokens,
+        resample=section.settings.resample,
     )
 
 
 def _audio(audio: ConformerConfig | SamplesConfig, checkpoint: Checkpoint) -> AudioReader:
     if isinstance(audio, ConformerConfig):
-        mel = read_settings(MelSettings, checkpoint)
-        check_same(checkpoint, MelSettings, "feature_size", mel.feature_size, audio.bins)
-        return MelReader(mel)
-    raw = read_settings(SampleSettings, checkpoint)
-    width = audio.audio_embed_dim
-    check_same(
-        checkpoint, SampleSettings, "audio_samples_per_token", raw.audio_samples_per_token, width
-    )
-    return SampleReader(raw.sampling_rate, width)
+        mel = mel_settings(checkpoint)
+        mel.check("feature_size", audio.bins)
+        return MelReader(mel.settings)
+    raw = sample_settings(checkpoint)
+    raw.check("audio_samples_per_token", audio.audio_embed_dim)
+    return SampleReader(raw.settings.sampling_rate, audio.audio_embed_dim)

@@ -6,6 +6,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from phyla.media import mel_filters
+
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
@@ -52,15 +54,11 @@ class MelFrames:
         return mel.astype(np.float32)
 
     def _filters(self) -> NDArray[np.float64]:
-        """Triangles between frequencies evenly spaced in mels, `[frequencies, bins]`."""
         settings = self._settings
-        low, high = (
-            2595 * np.log10(1 + hertz / 700)
-            for hertz in (settings.min_frequency, settings.max_frequency)
+        return mel_filters(
+            settings.feature_size,
+            self._transform,
+            rate=settings.sampling_rate,
+            low=settings.min_frequency,
+            high=settings.max_frequency,
         )
-        corners = 700 * (10 ** (np.linspace(low, high, settings.feature_size + 2) / 2595) - 1)
-        hertz = np.linspace(0, settings.sampling_rate / 2, self._transform // 2 + 1)[:, None]
-        widths = np.diff(corners)
-        rising = (hertz - corners[:-2]) / widths[:-1]
-        falling = (corners[2:] - hertz) / widths[1:]
-        return np.maximum(0, np.minimum(rising, falling))

@@ -5,30 +5,21 @@ Converted checkpoints often lack the files, or the part for audio (Blaizzy/mlx-v
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any, Literal, TypeVar, cast
+from typing import TYPE_CHECKING
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
+from pydantic import Field, field_validator, model_validator
 
-from phyla.errors import CheckpointError
-from phyla.validation import expected, place, shown
+from phyla.family import PREPROCESSOR_FILE, VIDEO_FILE, MediaSettings, Preprocessing
 from phyla_families.gemma4.sizes import BUDGETS
 
 if TYPE_CHECKING:
     from typing_extensions import Self
 
     from phyla.checkpoint import Checkpoint
-
-_PROCESSOR = "processor_config.json"
-_PREPROCESSOR = "preprocessor_config.json"
-_VIDEO = "video_preprocessor_config.json"
+    from phyla.family import Section
 
 
-class _Settings(BaseModel):
-    model_config = ConfigDict(frozen=True, extra="ignore", allow_inf_nan=False)
-
-
-class ImageSettings(_Settings):
+class ImageSettings(MediaSettings):
     """`image_processor`, or preprocessor_config.json.
 
     Attributes:
@@ -77,7 +68,7 @@ class VideoSettings(ImageSettings):
     do_sample_frames: bool = True
 
 
-class MelSettings(_Settings):
+class MelSettings(MediaSettings):
     """`feature_extractor`, or preprocessor_config.json, of a model with an audio tower.
 
     Attributes:
@@ -129,73 +120,44 @@ class MelSettings(_Settings):
         return self
 
 
-class SampleSettings(_Settings):
+class SampleSettings(MediaSettings):
     """`feature_extractor`, or preprocessor_config.json, of the encoder-free model."""
 
     sampling_rate: int = Field(default=16_000, gt=0)
     audio_samples_per_token: int | None = Field(default=None, gt=0)
 
 
-SettingsT = TypeVar("SettingsT", bound=_Settings)
-
-_PLACES: dict[type[_Settings], tuple[str, str]] = {
-    ImageSettings: ("image_processor", _PREPROCESSOR),
-    VideoSettings: ("video_processor", _VIDEO),
-    MelSettings: ("feature_extractor", _PREPROCESSOR),
-    SampleSettings: ("feature_extractor", _PREPROCESSOR),
-}
-
-
-def read_settings(kind: type[SettingsT], checkpoint: Checkpoint) -> SettingsT:
-    """Read a modality's settings, from its part of processor_config.json or from its own file.
+def image_settings(checkpoint: Checkpoint) -> Section[ImageSettings]:
+    """Read the settings of images.
 
     Raises:
         CheckpointError: they are not what they should be; names file and key.
     """
-    section, own = _PLACES[kind]
-    together = checkpoint.preprocessing.get(_PROCESSOR, {})
-    if together.get(section) is not None:
-        file, start, raw = _PROCESSOR, section, together[section]
-    else:
-        file, start, raw = own, "", checkpoint.preprocessing.get(own, {})
-    if not isinstance(raw, Mapping):
-        raise _wrong(file, start, "an object", raw)
-    keys = cast("Mapping[str, Any]", raw)
-    try:
-        return kind.model_validate({k: value for k, value in keys.items() if value is not None})
-    except ValidationError as error:
-        first = error.errors()[0]
-        wanted, found = expected(first), first["input"]
-        raise _wrong(file, place(start, first["loc"]), wanted, found) from None
+    return Preprocessing(checkpoint).section(ImageSettings, "image_processor", PREPROCESSOR_FILE)
 
 
-def check_same(
-    checkpoint: Checkpoint,
-    kind: type[BaseModel],
-    key: Literal["patch_size", "pooling_kernel_size", "feature_size", "audio_samples_per_token"],
-    found: int | None,
-    wanted: int,
-) -> None:
-    """Check a setting that config.json says too, and that the weights were made for.
+def video_settings(checkpoint: Checkpoint) -> Section[VideoSettings]:
+    """Read the settings of videos.
 
     Raises:
-        CheckpointError: they differ.
+        CheckpointError: they are not what they should be; names file and key.
     """
-    if found is None or found == wanted:
-        return
-    section, own = _PLACES[cast("type[_Settings]", kind)]
-    together = checkpoint.preprocessing.get(_PROCESSOR, {}).get(section) is not None
-    file, path = (_PROCESSOR, f"{section}.{key}") if together else (own, key)
-    raise _wrong(file, path, f"{wanted}, as config.json has it", found)
+    return Preprocessing(checkpoint).section(VideoSettings, "video_processor", VIDEO_FILE)
 
 
-def _wrong(file: str, key: str, wanted: str, found: object) -> CheckpointError:
-    what = f"{file}: {key!r}" if key else file
-    return CheckpointError(
-        f"{what} should be {wanted[:1].lower()}{wanted[1:]}; found {shown(found)}.",
-        file=file,
-        found=found,
-        expected=wanted,
-        field=key or file,
-        hint=f"Compare {file} with the published one, or remove it for the usual settings.",
-    )
+def mel_settings(checkpoint: Checkpoint) -> Section[MelSettings]:
+    """Read the settings of sounds, of a model with a tower for them.
+
+    Raises:
+        CheckpointError: they are not what they should be; names file and key.
+    """
+    return Preprocessing(checkpoint).section(MelSettings, "feature_extractor", PREPROCESSOR_FILE)
+
+
+def sample_settings(checkpoint: Checkpoint) -> Section[SampleSettings]:
+    """Read the settings of sounds, of the encoder-free model.
+
+    Raises:
+        CheckpointError: they are not what they should be; names file and key.
+    """
+    return Preprocessing(checkpoint).section(SampleSettings, "feature_extractor", PREPROCESSOR_FILE)

@@ -34,15 +34,8 @@ def soft_grid(width: int, height: int, *, budget: int, side: int) -> tuple[int, 
 def budget_for(max_tokens: int | None, usual: int) -> int:
     """The largest budget that is no more than `max_tokens`; the usual one when that is None.
 
-    Raises:
-        ValueError: the smallest budget is more.
+    Where there is none it is the smallest, of which an image may leave some unused.
     """
     if max_tokens is None:
         return usual
-    allowed = [budget for budget in BUDGETS if budget <= max_tokens]
-    if not allowed:
-        raise ValueError(
-            f"this model needs at least {BUDGETS[0]} tokens for an image, and {max_tokens} are "
-            f"allowed"
-        )
-    return allowed[-1]
+    return max((budget for budget in BUDGETS if budget <= max_tokens), default=BUDGETS[0])

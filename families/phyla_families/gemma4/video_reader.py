@@ -11,17 +11,12 @@ from phyla.family import MediaReader, Plan, Prepared, Soft
 from phyla_families.gemma4 import tokens
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from phyla.family import MediaRequest
     from phyla.media import VideoClip
     from phyla_families.gemma4.image_reader import Look
 
 # What upstream takes for the rate of a video that does not say it.
 _FPS = 24.0
-
-# So many frames are decoded before they are made smaller.
-_AT_ONCE = 8
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -61,11 +56,14 @@ class VideoReader(MediaReader["VideoClip"]):
     def plan(self, item: VideoClip, request: MediaRequest) -> Plan:
         """A time stamp and a run of soft tokens for each frame.
 
+        As upstream has it, a stamp is the frame's number by the average rate, also where the rate
+        changes.
+
         `request.max_tokens` lowers the number of frames, since a frame's budget is the smallest
         that there is; `request.max_frames` takes the place of the usual number.
         """
         if item.count < 1:
-            raise ValueError("it has no frames")
+            raise ValueError("it holds no frame")
         grid = self._look.grid(item.size, self._look.budget)
         each = grid[0] * grid[1]
         count = self._frames(item, request)
@@ -73,7 +71,8 @@ class VideoReader(MediaReader["VideoClip"]):
             count = min(count, request.max_tokens // each)
             if count < 1:
                 raise ValueError(
-                    f"one frame takes {each} tokens, and {request.max_tokens} are allowed"
+                    f"one frame takes {each} tokens, and {request.max_tokens} are allowed; raise "
+                    f"'max_tokens'"
                 )
         indices = tuple(number * item.count // count for number in range(count))
         fps = item.fps or _FPS
@@ -88,25 +87,22 @@ class VideoReader(MediaReader["VideoClip"]):
     def prepare(self, item: VideoClip, plan: Plan) -> Prepared:
         """`pixels`: the resized frames, uint8 `[frames, H, W, 3]`."""
         layout = cast("_Layout", plan.layout)
-        frames = [
-            self._look.resized(frame, layout.grid)
-            for some in _in_pieces(layout.indices)
-            for frame in item.frames(some)
-        ]
+        height, width = self._look.pixels(layout.grid)
+        frames = np.empty((len(layout.indices), height, width, 3), np.uint8)
+        for place, frame in enumerate(item.each(layout.indices)):
+            frames[place] = self._look.resized(frame, layout.grid)
         captions = [
             f"{stamp}, frame {index}"
             for stamp, index in zip(layout.stamps, layout.indices, strict=True)
         ]
-        return Prepared(
-            {"pixels": np.stack(frames)}, lambda: list(zip(captions, frames, strict=True))
-        )
+        return Prepared({"pixels": frames}, lambda: list(zip(captions, frames, strict=True)))
 
     def _frames(self, item: VideoClip, request: MediaRequest) -> int:
         """How many frames to look at; they are spread evenly."""
         fps = request.fps or (None if request.max_frames else self._sampling.fps)
         wanted = self._sampling.frames
         if fps is not None:
-            wanted = max(1, int(item.count / (item.fps or _FPS) * fps))
+            wanted = max(1, item.count_at(fps, rate=item.fps or _FPS))
             wanted = min(wanted, request.max_frames or wanted)
         elif request.max_frames is not None:
             wanted = request.max_frames
@@ -116,7 +112,3 @@ class VideoReader(MediaReader["VideoClip"]):
 def _stamp(seconds: float) -> str:
     """Minutes and seconds, the latter rounded down: `02:05`."""
     return f"{int(seconds // 60):02d}:{int(seconds % 60):02d}"
-
-
-def _in_pieces(indices: Sequence[int]) -> list[Sequence[int]]:
-    return [indices[start : start + _AT_ONCE] for start in range(0, len(indices), _AT_ONCE)]

@@ -7,13 +7,13 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from phyla.family import MediaReader, MediaRequest, Plan, Prepared, Soft
+from phyla.media import resized
 from phyla_families.lfm2_vl.tiling import Views, lay_out
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from numpy.typing import NDArray
-    from PIL.Image import Image
 
     from phyla.media import ImageFile
     from phyla_families.lfm2_vl.image_settings import ImageSettings
@@ -50,18 +50,13 @@ class ImageReader(MediaReader["ImageFile"]):
         """Cut the views into patches.
 
         The arrays are `patches`, `[N, patch * patch * 3]` uint8, view after view and row by row;
-        `shapes`, `[views, 2]`, the views' rows and columns of patches; and each channel's `mean`
-        and `deviation` in the patches' levels.
+        `shapes`, `[views, 2]`, the views' rows and columns of patches; and `scale` and `shift`, how
+        the levels of each channel are scaled.
         """
-        from PIL import Image
-
         views, settings = plan.layout, self._settings
         assert isinstance(views, Views)
         size = settings.encoder_patch_size
-        cut = [
-            patchified(np.asarray(picture), size)
-            for picture in self._pictures(Image.fromarray(item.pixels()), views)
-        ]
+        cut = [patchified(picture, size) for picture in self._pictures(item.pixels(), views)]
         shapes = [grid.shape[:2] for grid in cut]
         patches = [grid.reshape(-1, grid.shape[-1]) for grid in cut]
 
@@ -76,8 +71,7 @@ class ImageReader(MediaReader["ImageFile"]):
             arrays={
                 "patches": np.concatenate(patches),
                 "shapes": np.array(shapes, np.int32),
-                "mean": np.array(settings.mean, np.float32),
-                "deviation": np.array(settings.deviation, np.float32),
+                **settings.affine.arrays,
             },
             views=shown,
         )
@@ -95,16 +89,15 @@ class ImageReader(MediaReader["ImageFile"]):
             rows, columns = (side // step for side in views.whole)
             yield Soft(self.token, rows * columns, (rows, columns))
 
-    def _pictures(self, picture: Image, views: Views) -> Iterator[Image]:
+    def _pictures(self, picture: NDArray[np.uint8], views: Views) -> Iterator[NDArray[np.uint8]]:
         """The views in order; tiles and the whole are both resized from the picture itself."""
         side, resample = self._settings.tile_size, self._settings.resample
         if views.tiles:
-            tiled = resized(picture, views.columns * side, views.rows * side, resample)
+            tiled = resized(picture, (views.rows * side, views.columns * side), resample)
             for row, column in _grid(views):
-                yield tiled.crop(((column - 1) * side, (row - 1) * side, column * side, row * side))
+                yield tiled[(row - 1) * side : row * side, (column - 1) * side : column * side]
         if views.whole:
-            height, width = views.whole
-            yield resized(picture, width, height, resample)
+            yield resized(picture, views.whole, resample)
 
     def _captions(self, views: Views) -> list[str]:
         tiles = [f"row {row}, column {column}" for row, column in _grid(views)] * bool(views.tiles)
@@ -116,14 +109,6 @@ def _grid(views: Views) -> list[tuple[int, int]]:
     return [
         (row, column) for row in range(1, views.rows + 1) for column in range(1, views.columns + 1)
     ]
-
-
-def resized(picture: Image, width: int, height: int, resample: int) -> Image:
-    """Resize, along rows first: Pillow by itself takes the columns first for some narrow shapes."""
-    from PIL.Image import Resampling
-
-    across = picture.resize((width, picture.height), Resampling(resample))
-    return across.resize((width, height), Resampling(resample))
 
 
 def patchified(pixels: NDArray[np.uint8], size: int) -> NDArray[np.uint8]:

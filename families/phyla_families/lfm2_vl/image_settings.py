@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, cast
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
+from pydantic import Field, ValidationError, model_validator
 
-from phyla.errors import CheckpointError
-from phyla.validation import expected, place
+from phyla.family import PREPROCESSOR_FILE, PROCESSOR_FILE, Origin, PixelSettings
+from phyla.validation import expected
 
 if TYPE_CHECKING:
     from typing_extensions import Self
@@ -18,14 +18,15 @@ if TYPE_CHECKING:
     from phyla_families.lfm2_vl.vision_config import VisionConfig
 
 # A later one wins; none of them holds every key.
-_FILES = ("preprocessor_config.json", "processor_config.json")
+_FILES = (PREPROCESSOR_FILE, PROCESSOR_FILE)
+_PART = "image_processor"
 
 _SPLITTING: Mapping[str, object] = {
     "do_image_splitting": True, "min_tiles": 2, "max_tiles": 10, "use_thumbnail": True,
 }  # fmt: skip
 
 
-class ImageSettings(BaseModel):
+class ImageSettings(PixelSettings):
     """Keys of Lfm2VlImageProcessor. `do_resize`, `do_pad` and `max_num_patches` are not read.
 
     Pictures are always resized, whatever `do_resize` says; padding is for batches, which we do not
@@ -41,11 +42,8 @@ class ImageSettings(BaseModel):
         min_image_tokens: the fewest soft tokens of a picture that is not cut,
         max_image_tokens: and the most.
         max_pixels_tolerance: how many times larger than that a picture may be and not be cut.
-        resample: Pillow's number of the filter that resizes.
         use_image_special_tokens: whether marks stand around views and pictures.
     """
-
-    model_config = ConfigDict(frozen=True, extra="ignore", allow_inf_nan=False)
 
     downsample_factor: int = Field(gt=0)
     encoder_patch_size: int = Field(gt=0)
@@ -59,21 +57,7 @@ class ImageSettings(BaseModel):
     max_image_tokens: int = Field(default=256, gt=0)
     max_pixels_tolerance: float = Field(default=2.0, gt=0)
     resample: int = Field(default=2, ge=0, le=5)
-    do_rescale: bool = True
-    rescale_factor: float = Field(default=1 / 255, gt=0)
-    do_normalize: bool = True
-    image_mean: tuple[float, float, float] = (0.5, 0.5, 0.5)
-    image_std: tuple[float, float, float] = (0.5, 0.5, 0.5)
     use_image_special_tokens: bool = True
-
-    @field_validator("image_std")
-    @classmethod
-    def _deviations_are_positive(
-        cls, found: tuple[float, float, float]
-    ) -> tuple[float, float, float]:
-        if min(found) <= 0:
-            raise ValueError("three positive numbers")
-        return found
 
     @model_validator(mode="after")
     def _sizes_fit(self) -> Self:
@@ -103,22 +87,6 @@ class ImageSettings(BaseModel):
         tile = (self.tile_size // self.token_size) ** 2 if self.do_image_splitting else 0
         return max(self.max_image_tokens, tile)
 
-    @property
-    def mean(self) -> tuple[float, ...]:
-        """What is subtracted from each channel, in levels of 0 to 255."""
-        mean = self.image_mean if self.do_normalize else (0.0, 0.0, 0.0)
-        return tuple(value / self._unit for value in mean)
-
-    @property
-    def deviation(self) -> tuple[float, ...]:
-        """What each channel is divided by then, in the same levels."""
-        deviation = self.image_std if self.do_normalize else (1.0, 1.0, 1.0)
-        return tuple(value / self._unit for value in deviation)
-
-    @property
-    def _unit(self) -> float:
-        return self.rescale_factor if self.do_rescale else 1.0
-
 
 def read_settings(config: Config, tower: VisionConfig, checkpoint: Checkpoint) -> ImageSettings:
     """Read a checkpoint's settings; what its files leave out is as the class has it.
@@ -130,11 +98,16 @@ def read_settings(config: Config, tower: VisionConfig, checkpoint: Checkpoint) -
         "downsample_factor": config.downsample_factor,
         "encoder_patch_size": tower.patch_size,
     }
-    source: dict[str, str] = {}
+    origins: dict[str, Origin] = {}
     for file in _FILES:
-        found = _flat(checkpoint.preprocessing.get(file, {}))
-        keys |= found
-        source |= dict.fromkeys(found, file)
+        content = checkpoint.preprocessing.get(file, {})
+        # Those of the image processor may stand by themselves.
+        inner = content.get(_PART)
+        nested = cast("Mapping[str, Any]", inner) if isinstance(inner, Mapping) else {}
+        for origin, found in ((Origin(file), content), (Origin(file, _PART), nested)):
+            said = {key: value for key, value in found.items() if value is not None}
+            keys |= said
+            origins |= dict.fromkeys(said, origin)
     if _is_conversion(checkpoint) and keys.get("do_image_splitting") is False:
         # Conversions to MLX were written with splitting off for models trained with it; small
         # print is lost without (Blaizzy/mlx-vlm#1885).
@@ -143,40 +116,20 @@ def read_settings(config: Config, tower: VisionConfig, checkpoint: Checkpoint) -
         settings = ImageSettings.model_validate(keys)
     except ValidationError as error:
         first = error.errors()[0]
-        key = place("", first["loc"])
-        known = source.get(str(first["loc"][0]) if first["loc"] else "")
-        wanted, value = expected(first), first["input"] if key else None
-        raise _wrong(known or next(iter(source.values()), _FILES[0]), key, wanted, value) from None
+        at = first["loc"]
+        # What no key is to blame for is the fault of any file.
+        origin = origins.get(str(at[0])) if at else None
+        origin = origin or Origin(next(iter(origins.values()), Origin(_FILES[0])).file)
+        raise origin.wrong(at, expected(first), first["input"]) from None
     for key, built in (
         ("downsample_factor", config.downsample_factor),
         ("encoder_patch_size", tower.patch_size),
     ):
         if getattr(settings, key) != built:
             wanted = f"{built}, as config.json has it"
-            raise _wrong(source[key], key, wanted, getattr(settings, key))
+            raise origins[key].wrong((key,), wanted, getattr(settings, key))
     return settings
-
-
-def _flat(content: Mapping[str, Any]) -> dict[str, Any]:
-    """The keys of a file that are not null; those of the image processor may stand by themselves."""
-    inner = content.get("image_processor")
-    nested = cast("Mapping[str, Any]", inner) if isinstance(inner, Mapping) else {}
-    return {key: value for key, value in {**content, **nested}.items() if value is not None}
 
 
 def _is_conversion(checkpoint: Checkpoint) -> bool:
     return any(name.startswith("language_model.") for name in checkpoint.tensors)
-
-
-def _wrong(file: str, key: str, wanted: str, found: object) -> CheckpointError:
-    what = f"{file}: key {key!r} should be {wanted}, found {found!r}." if key else (
-        f"{file} should hold {wanted}."
-    )  # fmt: skip
-    return CheckpointError(
-        what,
-        file=file,
-        field=key or None,
-        expected=wanted,
-        found=found,
-        hint="Compare the file with the published one.",
-    )

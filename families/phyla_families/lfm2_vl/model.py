@@ -67,7 +67,7 @@ class VisionLanguageModel(CausalDecoder):
         shapes = [(int(rows), int(columns)) for rows, columns in np.array(arrays["shapes"])]
         levels = arrays["patches"].astype(mx.float32)
         pixels = levels.reshape(levels.shape[0], -1, 3)
-        pixels = (pixels - arrays["mean"]) / arrays["deviation"]
+        pixels = pixels * arrays["scale"] + arrays["shift"]
         patches = self.vision_tower(pixels.reshape(levels.shape), shapes)
         return Features(self.multi_modal_projector(patches, shapes))
 

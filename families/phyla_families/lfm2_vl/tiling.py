@@ -66,7 +66,8 @@ def lay_out(
     if views.whole and _tokens(views.whole, settings) > longest:
         raise ValueError(
             f"its sides of {width} and {height} pixels differ too much: a view of it would take "
-            f"{_tokens(size, settings)} tokens, and this model's views have at most {longest}"
+            f"{_tokens(size, settings)} tokens, and this model's views have at most {longest}; crop "
+            f"it"
         )
     if budget is None or views.tokens(settings) <= budget:
         return views
@@ -80,7 +81,9 @@ def lay_out(
         fewest = min(fewest, _tokens(size, settings))
         if fewest <= budget:
             return Views(1, 1, size)
-    raise ValueError(f"it takes at least {fewest} tokens, and may take {budget}")
+    raise ValueError(
+        f"it takes at least {fewest} tokens, and may take {budget}; raise 'max_tokens'"
+    )
 
 
 def whole_size(

@@ -57,7 +57,9 @@ class ImageReader(MediaReader["ImageFile"]):
             if most is None or count <= most:
                 return layout
             least = min(least or count, count)
-        raise ValueError(f"it takes {least} soft tokens or more, and may take {most}")
+        raise ValueError(
+            f"it takes {least} soft tokens or more, and may take {most}; raise 'max_tokens'"
+        )
 
 
 def layouts(size: tuple[int, int], settings: PictureSettings, unit: int) -> Iterator[Slicing]:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from phyla.family import Prepared
+from phyla.media import resized
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -25,10 +26,10 @@ _GAP = 6
 
 def views(picture: Picture, slicing: Slicing, resample: int) -> Iterable[Picture]:
     """The overview, then the slices row by row."""
-    yield _scaled(picture, slicing.overview, resample)
+    yield resized(picture, slicing.overview, resample)
     if slicing.grid is None:
         return
-    sheet = _scaled(picture, slicing.sheet, resample)
+    sheet = resized(picture, slicing.sheet, resample)
     height, width = slicing.cell
     for row in range(slicing.grid[0]):
         for column in range(slicing.grid[1]):
@@ -65,16 +66,8 @@ def prepared(
             start += rows * cols
         return whole
 
-    scale, shift = settings.affine
-    return Prepared(
-        arrays={
-            "patches": patches,
-            "grids": np.array(grids, dtype=np.int32),
-            "scale": np.array(scale, dtype=np.float32),
-            "shift": np.array(shift, dtype=np.float32),
-        },
-        views=shown,
-    )
+    arrays = {"patches": patches, "grids": np.array(grids, dtype=np.int32)}
+    return Prepared({**arrays, **settings.affine.arrays}, views=shown)
 
 
 def captions(slicing: Slicing, name: str) -> list[str]:
@@ -130,12 +123,3 @@ def canvas(frames: Sequence[Picture]) -> Picture:
         top, left = row * (height + _GAP), column * (width + _GAP)
         sheet[top : top + height, left : left + width] = frame
     return sheet
-
-
-def _scaled(picture: Picture, size: tuple[int, int], resample: int) -> Picture:
-    from PIL import Image
-
-    height, width = size
-    if picture.shape[:2] == (height, width):
-        return picture
-    return np.asarray(Image.fromarray(picture).resize((width, height), resample))

@@ -2,59 +2,47 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeVar, cast
+from typing import TYPE_CHECKING, Annotated, Literal
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
+from pydantic import BeforeValidator, Field
 
-from phyla.errors import CheckpointError
-from phyla.validation import expected, place
-from phyla_families.minicpm.tower_config import (
-    DownsampleMode,
+from phyla.family import (
+    PREPROCESSOR_FILE,
+    PROCESSOR_FILE,
+    VIDEO_FILE,
+    Channels,
+    Deviations,
+    MediaSettings,
+    Origin,
+    PixelSettings,
+    Preprocessing,
 )
+from phyla_families.minicpm.tower_config import DownsampleMode  # noqa: TC001 (pydantic reads it)
 
 if TYPE_CHECKING:
     from phyla.checkpoint import Checkpoint
     from phyla_families.minicpm.tower_config import TowerConfig
-
-_PROCESSOR = "processor_config.json"
-_PICTURES = "preprocessor_config.json"
-_VIDEOS = "video_preprocessor_config.json"
 
 
 def _thrice(value: object) -> object:
     return [value] * 3 if isinstance(value, int | float) else value
 
 
-_Channels = Annotated[tuple[float, float, float], BeforeValidator(_thrice)]
-_Deviations = Annotated[
-    tuple[Annotated[float, Field(gt=0)], Annotated[float, Field(gt=0)],
-          Annotated[float, Field(gt=0)]],
-    BeforeValidator(_thrice),
-]  # fmt: skip
-
-
-class PictureSettings(BaseModel):
+class PictureSettings(PixelSettings):
     """Keys of MiniCPMV4_6ImageProcessor, with the defaults of the class.
 
     Attributes:
-        resample: PIL's number of the filter; 3 is bicubic.
         scale_resolution: side of the square whose area an overview or a slice has, about.
         max_slice_nums: the most slices.
         use_image_id: whether each item is numbered in the prompt.
         downsample_mode: the tower's where the key is absent.
     """
 
-    model_config = ConfigDict(frozen=True, extra="allow", allow_inf_nan=False)
-
     do_resize: Literal[True] = True
-    do_rescale: bool = True
-    rescale_factor: float = Field(default=1 / 255, gt=0)
-    do_normalize: bool = True
-    image_mean: _Channels = (0.5, 0.5, 0.5)
-    image_std: _Deviations = (0.5, 0.5, 0.5)
-    resample: int = Field(default=3, ge=0, le=5)
+    # One number stands for three.
+    image_mean: Annotated[Channels, BeforeValidator(_thrice)] = (0.5, 0.5, 0.5)
+    image_std: Annotated[Deviations, BeforeValidator(_thrice)] = (0.5, 0.5, 0.5)
     max_slice_nums: int = Field(default=9, gt=0)
     scale_resolution: int = Field(default=448, gt=0)
     patch_size: int | None = Field(default=None, gt=0)
@@ -66,18 +54,6 @@ class PictureSettings(BaseModel):
     def max_slices(self) -> int:
         """The most slices; 1 for none."""
         return self.max_slice_nums if self.slice_mode else 1
-
-    @property
-    def affine(self) -> tuple[tuple[float, ...], tuple[float, ...]]:
-        """What a byte of each channel is multiplied by, and what is then added."""
-        factor = self.rescale_factor if self.do_rescale else 1.0
-        if not self.do_normalize:
-            return (factor,) * 3, (0.0,) * 3
-        scales = tuple(factor / std for std in self.image_std)
-        shifts = tuple(
-            -mean / std for mean, std in zip(self.image_mean, self.image_std, strict=True)
-        )
-        return scales, shifts
 
 
 class VideoSettings(PictureSettings):
@@ -93,7 +69,7 @@ class VideoSettings(PictureSettings):
     do_sample_frames: bool = True
 
 
-class _Shared(BaseModel):
+class _Shared(MediaSettings):
     """Keys of the processor around both."""
 
     use_image_id: bool | None = None
@@ -118,62 +94,16 @@ def read_settings(checkpoint: Checkpoint, tower: TowerConfig) -> Settings:
         CheckpointError: a value is wrong, or contradicts the tower; names the file, the key,
             expected and found.
     """
-    files = checkpoint.preprocessing
-    whole = files.get(_PROCESSOR, {})
-    picture_file, pictures = _first(
-        (f"{_PROCESSOR} (image_processor)", whole.get("image_processor")),
-        (_PICTURES, files.get(_PICTURES)),
-    )
-    video_file, videos = _first(
-        (f"{_PROCESSOR} (video_processor)", whole.get("video_processor")),
-        (_VIDEOS, files.get(_VIDEOS)),
-        (_PICTURES, files.get(_PICTURES)),
-    )
-    picture_settings = _read(PictureSettings, picture_file, pictures)
-    video_settings = _read(VideoSettings, video_file, videos)
-    _agree(picture_settings, picture_file, tower)
-    _agree(video_settings, video_file, tower)
-    numbered = _read(_Shared, _PROCESSOR, whole).use_image_id
+    files = Preprocessing(checkpoint)
+    pictures = files.section(PictureSettings, "image_processor", PREPROCESSOR_FILE)
+    videos = files.section(VideoSettings, "video_processor", VIDEO_FILE, PREPROCESSOR_FILE)
+    for section in (pictures, videos):
+        section.check("patch_size", tower.patch_size)
+        section.check("downsample_mode", tower.downsample_mode)
+    whole = checkpoint.preprocessing.get(PROCESSOR_FILE, {})
+    numbered = Origin(PROCESSOR_FILE).read(_Shared, whole).use_image_id
     return Settings(
-        picture_settings,
-        video_settings,
-        picture_settings.use_image_id if numbered is None else numbered,
-    )
-
-
-def _first(*places: tuple[str, object]) -> tuple[str, object]:
-    return next(((file, found) for file, found in places if found is not None), (_PICTURES, {}))
-
-
-Keys = TypeVar("Keys", bound=BaseModel)
-
-
-def _read(kind: type[Keys], file: str, found: object) -> Keys:
-    if not isinstance(found, Mapping):
-        raise _wrong(file, None, "a mapping", found)
-    raw = cast("Mapping[str, Any]", found)
-    try:
-        return kind.model_validate({key: value for key, value in raw.items() if value is not None})
-    except ValidationError as error:
-        first = error.errors()[0]
-        raise _wrong(file, place("", first["loc"]), expected(first), first["input"]) from None
-
-
-def _agree(settings: PictureSettings, file: str, tower: TowerConfig) -> None:
-    """Check that the tower would be given what it reads."""
-    for key in ("patch_size", "downsample_mode"):
-        found, wanted = getattr(settings, key), getattr(tower, key)
-        if found is not None and found != wanted:
-            raise _wrong(file, key, f"{wanted!r}, as in config.json", found)
-
-
-def _wrong(file: str, key: str | None, wanted: str, found: object) -> CheckpointError:
-    what = f"key {key!r} of {file}" if key else file
-    return CheckpointError(
-        f"minicpm: {what} should be {wanted[:1].lower() + wanted[1:]}, found {found!r}.",
-        file=file,
-        field=key,
-        expected=wanted,
-        found=found,
-        hint="Compare the file with the published one.",
+        pictures.settings,
+        videos.settings,
+        pictures.settings.use_image_id if numbered is None else numbered,
     )

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, TypeAlias, TypeVar
 import numpy as np
 
 if TYPE_CHECKING:
-    from numpy.typing import NDArray
+    from phyla.media import VideoClip
 
 _Item = TypeVar("_Item")
 
@@ -20,6 +20,7 @@ Unit: TypeAlias = tuple[int, ...]
 Clock: TypeAlias = Callable[[float], int]
 
 _ROUNDING = 1e-6
+_LONGEST = 1e9  # seconds
 
 
 def all_frames(count: int, *, most: int) -> list[Unit]:
@@ -27,26 +28,26 @@ def all_frames(count: int, *, most: int) -> list[Unit]:
     return [(index,) for index in _thinned(range(count), most)]
 
 
-def clock(timestamps: NDArray[np.float64], fps: float | None) -> Clock:
+def clock(clip: VideoClip) -> Clock:
     """What is shown at a moment: the frame that its number of the average rate falls on.
 
-    Where frames are not evenly spaced, or the rate is unknown, the last that has begun.
+    Where frames are not evenly spaced, or the source does not say its rate, the last that has begun.
     """
-    count = len(timestamps)
-    if fps is not None and _even(timestamps, fps):
-        return lambda moment: min(int(moment * fps), count - 1)
+    timestamps, fps, last = clip.timestamps, clip.fps, clip.count - 1
+    if fps is not None and clip.steady:
+        return lambda moment: int(min(last, moment * fps))
     return lambda moment: max(int(np.searchsorted(timestamps, moment, side="right")) - 1, 0)
 
 
-def sampled(frame: Clock, *, seconds: float, most: int, stack: int) -> list[Unit]:
+def sampled(clip: VideoClip, *, most: int, stack: int) -> list[Unit]:
     """The model's own choice.
 
     Args:
-        frame: tells the frame of a moment.
-        seconds: length of the video.
+        clip: the video.
         most: the most moments.
         stack: frames of each second. The first stands by itself; a canvas with the others follows.
     """
+    frame, seconds = clock(clip), clip.seconds
     whole = max(math.ceil(seconds), 1)
     if seconds > most:
         ticks = _thinned(range(int(seconds / 0.1)), most)
@@ -66,9 +67,14 @@ def sampled(frame: Clock, *, seconds: float, most: int, stack: int) -> list[Unit
     return _interleaved(mains, [groups.get(second, []) for second in range(whole)])
 
 
-def every(period: float, frame: Clock, *, seconds: float, most: int, stack: int) -> list[Unit]:
-    """As `sampled`, with a moment for each `period` seconds, or longer ones if they are too many."""
-    period = max(period, seconds / most)
+def every(clip: VideoClip, fps: float, *, most: int, stack: int) -> list[Unit]:
+    """As `sampled`, with so many moments a second, or fewer if they are too many.
+
+    There are no more moments than frames: a frame is not looked at again because more were asked for.
+    """
+    frame, seconds, most = clock(clip), clip.seconds, min(most, clip.count)
+    # Of a video without length, any period is one moment; and none is without end.
+    period = min(max(1 / fps, seconds / most), _LONGEST) or 1.0
     # Rounding makes no moment, and misses none.
     moments = min(max(math.ceil(seconds / period - _ROUNDING), 1), most)
     parts = [
@@ -80,11 +86,6 @@ def every(period: float, frame: Clock, *, seconds: float, most: int, stack: int)
         for index in range(moments)
     ]
     return _interleaved([frame(index * period + _ROUNDING) for index in range(moments)], parts)
-
-
-def _even(timestamps: NDArray[np.float64], fps: float) -> bool:
-    expected = np.arange(len(timestamps)) / fps
-    return bool((np.abs(timestamps - expected) < 0.5 / fps).all())
 
 
 def _interleaved(mains: Sequence[int], parts: Sequence[Sequence[int]]) -> list[Unit]:

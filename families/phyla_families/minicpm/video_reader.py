@@ -9,7 +9,7 @@ from phyla.family import MediaReader, Plan
 from phyla_families.minicpm.expansion import joined, numbered, picture_pieces
 from phyla_families.minicpm.image_reader import smaller_resolutions
 from phyla_families.minicpm.pixels import canvas, captions, prepared, unit_size, views
-from phyla_families.minicpm.sampling import all_frames, clock, every, sampled
+from phyla_families.minicpm.sampling import all_frames, every, sampled
 from phyla_families.minicpm.slicing import Slicing, slicing
 
 if TYPE_CHECKING:
@@ -23,9 +23,6 @@ if TYPE_CHECKING:
     from phyla_families.minicpm.preprocessing import VideoSettings
     from phyla_families.minicpm.sampling import Unit
     from phyla_families.minicpm.tower_config import TowerConfig
-
-# Frames are decoded so many bytes at a time; each time is another pass over the file.
-_DECODED_BYTES = 2**28
 
 
 @dataclass(frozen=True)
@@ -79,14 +76,15 @@ class VideoReader(MediaReader["VideoClip"]):
             yield from picture_pieces(how, self.token, self._unit)
 
     def _views(self, item: VideoClip, layout: VideoLayout) -> Iterator[NDArray[np.uint8]]:
-        width, height = item.size
-        at_once = max(_DECODED_BYTES // (width * height * 3), 1)
-        for units, slicings in _batches(layout, at_once):
-            wanted = sorted({index for unit in units for index in unit})
-            frames = dict(zip(wanted, item.frames(wanted), strict=True))
-            for unit, how in zip(units, slicings, strict=True):
-                picture = canvas([frames[index] for index in unit])
-                yield from views(picture, how, self._settings.resample)
+        """Of all units in order; one that is complete before its turn waits, already scaled."""
+        waiting: dict[int, list[NDArray[np.uint8]]] = {}
+        upcoming = 0
+        for place, picture in pictures(item, layout.units):
+            how = layout.slicings[place]
+            waiting[place] = list(views(picture, how, self._settings.resample))
+            while upcoming in waiting:
+                yield from waiting.pop(upcoming)
+                upcoming += 1
 
     def _layout(self, item: VideoClip, request: MediaRequest) -> VideoLayout:
         most = request.max_tokens
@@ -95,7 +93,10 @@ class VideoReader(MediaReader["VideoClip"]):
             least = layout.tokens(self._unit)
             if most is None or least <= most:
                 return layout
-        raise ValueError(f"one moment takes {least} soft tokens or more, and it may take {most}")
+        raise ValueError(
+            f"one moment takes {least} soft tokens or more, and it may take {most}; raise "
+            f"'max_tokens'"
+        )
 
     def _layouts(self, item: VideoClip, request: MediaRequest) -> Iterator[VideoLayout]:
         """Ways to show a video, the best first."""
@@ -121,10 +122,9 @@ class VideoReader(MediaReader["VideoClip"]):
         settings, stack = self._settings, self._settings.stack_frames
         if request.fps is None and not settings.do_sample_frames:
             return all_frames(item.count, most=most)
-        frame = clock(item.timestamps, item.fps)
         if request.fps is None:
-            return sampled(frame, seconds=item.seconds, most=most, stack=stack)
-        return every(1 / request.fps, frame, seconds=item.seconds, most=most, stack=stack)
+            return sampled(item, most=most, stack=stack)
+        return every(item, request.fps, most=most, stack=stack)
 
     def _cut(
         self, item: VideoClip, units: Sequence[Unit], resolution: int, max_slices: int
@@ -141,17 +141,24 @@ class VideoReader(MediaReader["VideoClip"]):
         return VideoLayout(tuple(units), tuple(by_count[len(unit)] for unit in units))
 
 
-def _batches(
-    layout: VideoLayout, frames: int
-) -> Iterator[tuple[Sequence[Unit], Sequence[Slicing]]]:
-    """Units one behind the other that have few enough frames, or a single one."""
-    start = held = 0
-    for stop, unit in enumerate(layout.units):
-        if held and held + len(unit) > frames:
-            yield layout.units[start:stop], layout.slicings[start:stop]
-            start, held = stop, 0
-        held += len(unit)
-    yield layout.units[start:], layout.slicings[start:]
+def pictures(item: VideoClip, units: Sequence[Unit]) -> Iterator[tuple[int, NDArray[np.uint8]]]:
+    """The places of units, and their pictures, as soon as the last frame of each was decoded.
+
+    The video is decoded once. Frames are kept while they wait for the others on their canvas.
+    """
+    shown_in: dict[int, list[int]] = {}
+    for place, unit in enumerate(units):
+        for index in set(unit):
+            shown_in.setdefault(index, []).append(place)
+    wanted = sorted(shown_in)
+    held: dict[int, dict[int, NDArray[np.uint8]]] = {}
+    for index, frame in zip(wanted, item.each(wanted), strict=True):
+        for place in shown_in[index]:
+            found = held.setdefault(place, {})
+            found[index] = frame
+            if len(found) == len(set(units[place])):
+                del held[place]
+                yield place, canvas([found[each] for each in units[place]])
 
 
 def _name(item: VideoClip, unit: Unit) -> str:

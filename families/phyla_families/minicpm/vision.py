@@ -14,7 +14,7 @@ import mlx.core as mx
 import mlx.nn as nn
 import numpy as np
 
-from phyla.nn import VisionAttention, VisionBlock
+from phyla.nn import VisionAttention, VisionBlock, gelu_tanh
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -122,7 +122,7 @@ class WindowMerger(nn.Module):
         count = x.shape[0] // WINDOW
         x = x + self.self_attn(self.layer_norm1(x), [WINDOW] * count)
         mean = x.reshape(count, WINDOW, -1).mean(axis=1)
-        inner = nn.gelu_approx(self.linear_1(self.pre_norm(x.reshape(count, -1))))
+        inner = gelu_tanh(self.linear_1(self.pre_norm(x.reshape(count, -1))))
         return self.linear_2(inner) + mean
 
 

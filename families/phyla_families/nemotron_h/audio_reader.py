@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, cast
 import numpy as np
 
 from phyla.family import MediaReader, MediaRequest, Plan, Prepared, Soft
+from phyla.media import mel_picture
 from phyla_families.nemotron_h.mel import MelFrames
 
 if TYPE_CHECKING:
@@ -41,7 +42,8 @@ class AudioReader(MediaReader["AudioClip"]):
         if request.max_tokens is not None:
             if request.max_tokens < 1:
                 raise ValueError(
-                    f"it takes at least one token, and {request.max_tokens} are allowed"
+                    f"it takes at least one token, and {request.max_tokens} are allowed; raise "
+                    f"'max_tokens'"
                 )
             heard = min(heard, self._mel.samples(request.max_tokens * self._factor))
         count = -(-self._mel.count(heard) // self._factor)
@@ -49,11 +51,9 @@ class AudioReader(MediaReader["AudioClip"]):
 
     def prepare(self, item: AudioClip, plan: Plan) -> Prepared:
         """`mel`: what the encoder reads, float32 `[frames, bins]`."""
-        from phyla.media import mel_picture
-
         heard = cast("int", plan.layout)
         samples = item.samples(self._rate)[:heard]
         # A resampler may round the number of samples in another way than the plan did.
-        mel = self._mel(np.pad(samples, (0, heard - len(samples))).astype(np.float32))
+        mel = self._mel(np.pad(samples, (0, heard - len(samples))).astype(np.float32, copy=False))
         caption = f"{heard / self._rate:.2f} of {item.seconds:.2f} seconds, {plan.count} tokens"
         return Prepared({"mel": mel}, lambda: [(caption, mel_picture(mel))])

@@ -5,8 +5,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-
 from phyla.family import MediaReader, MediaRequest, Plan, Prepared, Soft
 from phyla_families.nemotron_h.omni_config import MERGE
 from phyla_families.nemotron_h.pixels import resized, viewable
@@ -17,8 +15,9 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
+    from phyla.family import Affine
     from phyla.media import ImageFile
-    from phyla_families.nemotron_h.preprocessing import ImageSettings, VideoSettings
+    from phyla_families.nemotron_h.preprocessing import ImageSettings
 
 IMAGE, IMAGE_START, IMAGE_END = "<image>", "<img>", "</img>"
 
@@ -63,7 +62,9 @@ class ImageReader(MediaReader["ImageFile"]):
         if tokens is None or usual[0] * usual[1] <= tokens * MERGE**2:
             return usual
         if tokens < 1:
-            raise ValueError(f"it takes at least one token, and {tokens} are allowed")
+            raise ValueError(
+                f"it takes at least one token, and {tokens} are allowed; raise 'max_tokens'"
+            )
         most = tokens * MERGE**2
         grid = picture_grid(width, height, patch=patch, least=least, most=most, squeeze=True)
         return shortened(*grid, most)
@@ -76,17 +77,11 @@ class ImageReader(MediaReader["ImageFile"]):
         picture = resized(item.pixels(), size, self._settings.resample)
         caption = f"{layout.width} x {layout.height} pixels, {plan.count} soft tokens"
         return Prepared(
-            frame_arrays(picture[None], self._settings),
+            frame_arrays(picture[None], self._settings.affine),
             views=lambda: [(caption, viewable(picture))],
         )
 
 
-def frame_arrays(
-    frames: NDArray[Any], settings: ImageSettings | VideoSettings
-) -> Mapping[str, NDArray[Any]]:
+def frame_arrays(frames: NDArray[Any], affine: Affine) -> Mapping[str, NDArray[Any]]:
     """What the tower reads: frames `[F, H, W, 3]`, and how their pixels are scaled."""
-    return {
-        "frames": frames,
-        "scale": np.array(settings.scale, np.float32),
-        "shift": np.array(settings.shift, np.float32),
-    }
+    return {"frames": frames, **affine.arrays}

@@ -5,6 +5,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 import numpy as np
+from numpy.lib.stride_tricks import sliding_window_view
+
+from phyla.media import mel_filters
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -14,10 +17,8 @@ if TYPE_CHECKING:
 _FLOOR = 2.0**-24
 _EPSILON = 1e-5
 
-# Slaney's scale of mels: linear up to 1000 hertz, then logarithmic.
-_HERTZ_PER_MEL = 200 / 3
-_KNEE = 1000.0
-_LOG_STEP = np.log(6.4) / 27
+# Frames are worked out so many at a time: an hour of sound has 360,000.
+_AT_ONCE = 512
 
 
 class MelFrames:
@@ -30,7 +31,9 @@ class MelFrames:
 
     def __init__(self, settings: MelSettings, bins: int) -> None:
         self._settings = settings
-        self._filters = _filters(settings, bins)
+        self._filters = mel_filters(
+            bins, settings.n_fft, rate=settings.sampling_rate, scale="slaney", equal_area=True
+        )
 
     def count(self, samples: int) -> int:
         """How many frames so many samples make, with the silent one at the end."""
@@ -42,22 +45,41 @@ class MelFrames:
 
     def log_mel(self, samples: NDArray[np.float32]) -> NDArray[np.float64]:
         """`[N]` to `[count(N), bins]`, not normalized."""
+        count = self.count(len(samples))
+        mel = np.empty((count, self._filters.shape[1]))
+        for start in range(0, count, _AT_ONCE):
+            stop = min(start + _AT_ONCE, count)
+            mel[start:stop] = self._block(samples, start, stop)
+        return mel
+
+    def _block(self, samples: NDArray[np.float32], start: int, stop: int) -> NDArray[np.float64]:
+        """Frames from `start` to `stop`; each stands around its first sample."""
         settings = self._settings
-        wave = samples.astype(np.float64)
-        wave[1:] -= settings.preemphasis * wave[:-1].copy()
-        half = settings.n_fft // 2
-        padded = np.pad(wave, (half, half))
-        starts = np.arange(self.count(len(samples))) * settings.hop_length
-        frames = padded[starts[:, None] + np.arange(settings.n_fft)]
-        spectrum = np.fft.rfft(frames * self._window(), axis=-1)
-        return np.log(np.abs(spectrum) ** 2 @ self._filters + _FLOOR)
+        first = start * settings.hop_length - settings.n_fft // 2
+        length = (stop - start - 1) * settings.hop_length + settings.n_fft
+        wave = self._wave(samples, first, first + length)
+        frames = sliding_window_view(wave, settings.n_fft)[:: settings.hop_length]
+        power = np.abs(np.fft.rfft(frames * self._window(), axis=-1)) ** 2
+        return np.log(power @ self._filters + _FLOOR)
+
+    def _wave(self, samples: NDArray[np.float32], start: int, stop: int) -> NDArray[np.float64]:
+        """Samples from `start` to `stop` with high pitches raised, in silence that has no end."""
+        low, high = max(start, 0), min(stop, len(samples))
+        wave = samples[low:high].astype(np.float64)
+        # Before the first sample there is none to subtract.
+        before = samples[max(low - 1, 0) : high - 1].astype(np.float64)
+        wave[len(wave) - len(before) :] -= self._settings.preemphasis * before
+        return np.pad(wave, (low - start, stop - high))
 
     def __call__(self, samples: NDArray[np.float32]) -> NDArray[np.float32]:
         """`[N]`, at least two hops, to `[count(N), bins]`; the last frame is zero."""
         mel = self.log_mel(samples)
         heard = mel[: len(samples) // self._settings.hop_length]
-        normed = (heard - heard.mean(axis=0)) / (heard.std(axis=0, ddof=1) + _EPSILON)
-        return np.pad(normed, ((0, len(mel) - len(heard)), (0, 0))).astype(np.float32)
+        heard -= heard.mean(axis=0)
+        variance = np.einsum("fb,fb->b", heard, heard) / (len(heard) - 1)
+        heard /= np.sqrt(variance) + _EPSILON
+        mel[len(heard) :] = 0
+        return mel.astype(np.float32)
 
     def _window(self) -> NDArray[np.float64]:
         """Hann's, symmetric, in the middle of a frame."""
@@ -65,26 +87,3 @@ class MelFrames:
         before = (settings.n_fft - settings.win_length) // 2
         after = settings.n_fft - settings.win_length - before
         return np.pad(np.hanning(settings.win_length), (before, after))
-
-
-def _filters(settings: MelSettings, bins: int) -> NDArray[np.float64]:
-    """Triangles of equal area, evenly spaced in mels: `[n_fft / 2 + 1, bins]`."""
-    highest = settings.sampling_rate / 2
-    corners = _hertz(np.linspace(0, _mels(highest), bins + 2))
-    hertz = np.linspace(0, highest, settings.n_fft // 2 + 1)[:, None]
-    widths = np.diff(corners)
-    rising = (hertz - corners[:-2]) / widths[:-1]
-    falling = (corners[2:] - hertz) / widths[1:]
-    return np.maximum(0, np.minimum(rising, falling)) * (2 / (corners[2:] - corners[:-2]))
-
-
-def _mels(hertz: float) -> float:
-    if hertz < _KNEE:
-        return hertz / _HERTZ_PER_MEL
-    return _KNEE / _HERTZ_PER_MEL + float(np.log(hertz / _KNEE)) / _LOG_STEP
-
-
-def _hertz(mels: NDArray[np.float64]) -> NDArray[np.float64]:
-    knee = _KNEE / _HERTZ_PER_MEL
-    above = _KNEE * np.exp(_LOG_STEP * (np.maximum(mels, knee) - knee))
-    return np.where(mels < knee, mels * _HERTZ_PER_MEL, above)

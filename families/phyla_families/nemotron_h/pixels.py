@@ -6,6 +6,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from phyla.media import resized_floats
+
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
@@ -23,18 +25,9 @@ def resized(
         size: rows and columns wanted; a picture that has them is left as it is.
         resample: Pillow's number of the filter.
     """
-    from PIL import Image
-
-    rows, columns = size
     if picture.shape[:2] == size:
         return picture
-    planes = [
-        Image.fromarray(np.ascontiguousarray(picture[..., colour], np.float32)).resize(
-            (columns, rows), Image.Resampling(resample)
-        )
-        for colour in range(3)
-    ]
-    return np.stack([np.asarray(plane) for plane in planes], axis=-1).astype(np.float16)
+    return resized_floats(picture, size, resample).astype(np.float16)
 
 
 def viewable(picture: NDArray[np.uint8] | NDArray[np.float16]) -> NDArray[np.uint8]:

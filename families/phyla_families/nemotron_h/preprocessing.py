@@ -2,89 +2,55 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING
 
 from pydantic import AliasChoices, Field, model_validator
 
+from phyla.family import (
+    PREPROCESSOR_FILE,
+    VIDEO_FILE,
+    Affine,
+    Channels,
+    Deviations,
+    MediaSettings,
+    PixelSettings,
+    Preprocessing,
+)
 from phyla_families.nemotron_h.omni_config import MERGE
-from phyla_families.nemotron_h.settings_source import Settings, read_settings
 
 if TYPE_CHECKING:
     from typing_extensions import Self
 
     from phyla.checkpoint import Checkpoint
+    from phyla.family import Section
     from phyla_families.nemotron_h.omni_config import SoundConfig, VisionConfig
-    from phyla_families.nemotron_h.settings_source import SettingsSource
-
-_Channels = tuple[float, float, float]
-_Positive = Annotated[float, Field(gt=0)]
-_Deviation = tuple[_Positive, _Positive, _Positive]
-
-_OWN = "preprocessor_config.json"
-_VIDEO = "video_preprocessor_config.json"
 
 # CLIP's.
-_MEAN: _Channels = (0.48145466, 0.4578275, 0.40821073)
-_DEVIATION: _Channels = (0.26862954, 0.26130258, 0.27577711)
+_MEAN: Channels = (0.48145466, 0.4578275, 0.40821073)
+_DEVIATION: Channels = (0.26862954, 0.26130258, 0.27577711)
 
 
-class _Pixels(Settings):
-    """What pictures and frames share.
-
-    Attributes:
-        patch_size: None where the file does not say; the tower decides.
-        mean: subtracted from pixels between 0 and 1, for each colour,
-        deviation: and what they are divided by then.
-    """
-
-    patch_size: int | None = Field(default=None, gt=0)
-    downsample_ratio: float = Field(default=1 / MERGE, gt=0)
-    mean: _Channels = _MEAN
-    deviation: _Deviation = _DEVIATION
-
-    @property
-    def scale(self) -> _Channels:
-        """What pixels from 0 to 255 are multiplied by, for each colour."""
-        factor = self._factor
-        red, green, blue = (factor / each for each in self._statistics[1])
-        return red, green, blue
-
-    @property
-    def shift(self) -> _Channels:
-        """What is added to them after that."""
-        red, green, blue = (-mean / each for mean, each in zip(*self._statistics, strict=True))
-        return red, green, blue
-
-    @property
-    def _factor(self) -> float:
-        return 1 / 255
-
-    @property
-    def _statistics(self) -> tuple[_Channels, _Channels]:
-        return self.mean, self.deviation
-
-
-class ImageSettings(_Pixels):
+class ImageSettings(PixelSettings):
     """Keys of Nemotron Omni's image processor, with its defaults.
 
     Attributes:
+        patch_size: None where the file does not say; the tower decides.
         min_num_patches: a smaller picture is made larger.
         max_num_patches: the most patches of a picture; 0 for no bound.
         max_model_len: soft tokens, of which the text around a picture needs a few, that bound it too.
-        resample: Pillow's number of a filter; 3 is bicubic.
     """
 
-    mean: _Channels = Field(default=_MEAN, validation_alias=AliasChoices("image_mean", "norm_mean"))
-    deviation: _Deviation = Field(
+    image_mean: Channels = Field(
+        default=_MEAN, validation_alias=AliasChoices("image_mean", "norm_mean")
+    )
+    image_std: Deviations = Field(
         default=_DEVIATION, validation_alias=AliasChoices("image_std", "norm_std")
     )
+    patch_size: int | None = Field(default=None, gt=0)
+    downsample_ratio: float = Field(default=1 / MERGE, gt=0)
     min_num_patches: int = Field(default=1024, gt=0)
     max_num_patches: int = Field(default=13312, ge=0)
     max_model_len: int = Field(default=16384, gt=0)
-    resample: int = Field(default=3, ge=0, le=5)
-    do_rescale: bool = True
-    rescale_factor: float = Field(default=1 / 255, gt=0)
-    do_normalize: bool = True
 
     @property
     def most_patches(self) -> int:
@@ -93,24 +59,17 @@ class ImageSettings(_Pixels):
         bounded = min(room, self.max_num_patches) if self.max_num_patches else room
         return max(bounded, self.min_num_patches)
 
-    @property
-    def _factor(self) -> float:
-        return self.rescale_factor if self.do_rescale else 1.0
 
-    @property
-    def _statistics(self) -> tuple[_Channels, _Channels]:
-        if self.do_normalize:
-            return self.mean, self.deviation
-        return (0.0, 0.0, 0.0), (1.0, 1.0, 1.0)
-
-
-class VideoSettings(_Pixels):
+class VideoSettings(MediaSettings):
     """Keys of Nemotron Omni's video processor.
 
     Published files say nothing of which frames to look at; then it is two for each second, and
     no more than 128 in all.
 
     Attributes:
+        mean: subtracted from pixels between 0 and 1, for each colour,
+        deviation: and what they are divided by then.
+        patch_size: None where the file does not say; the tower decides.
         target: `video_target_num_patches`, about what each frame gets.
         keep_ratio: whether frames stay as wide as they are high; else they are made square.
         temporal_patch_size: None where the file does not say.
@@ -119,8 +78,10 @@ class VideoSettings(_Pixels):
         do_sample_frames: whether not all are.
     """
 
-    mean: _Channels = Field(default=_MEAN, validation_alias="norm_mean")
-    deviation: _Deviation = Field(default=_DEVIATION, validation_alias="norm_std")
+    mean: Channels = Field(default=_MEAN, validation_alias="norm_mean")
+    deviation: Deviations = Field(default=_DEVIATION, validation_alias="norm_std")
+    patch_size: int | None = Field(default=None, gt=0)
+    downsample_ratio: float = Field(default=1 / MERGE, gt=0)
     target: int = Field(default=1024, gt=0, validation_alias="video_target_num_patches")
     keep_ratio: bool = Field(default=True, validation_alias="video_maintain_aspect_ratio")
     temporal_patch_size: int | None = Field(default=None, gt=1)
@@ -128,8 +89,13 @@ class VideoSettings(_Pixels):
     fps: float = Field(default=2.0, gt=0)
     do_sample_frames: bool = True
 
+    @property
+    def affine(self) -> Affine:
+        """What is done to pixels."""
+        return Affine.normalizing(self.mean, self.deviation)
 
-class MelSettings(Settings):
+
+class MelSettings(MediaSettings):
     """Keys of ParakeetFeatureExtractor, with its defaults.
 
     Attributes:
@@ -163,9 +129,9 @@ def image_settings(checkpoint: Checkpoint, vision: VisionConfig) -> ImageSetting
     Raises:
         CheckpointError: it cannot be read, or it is not about this tower.
     """
-    settings, source = read_settings(ImageSettings, checkpoint, "image_processor", (_OWN,))
-    _check_tower(settings, source, vision)
-    return settings
+    section = Preprocessing(checkpoint).section(ImageSettings, "image_processor", PREPROCESSOR_FILE)
+    _check_tower(section, vision)
+    return section.settings
 
 
 def video_settings(checkpoint: Checkpoint, vision: VisionConfig) -> VideoSettings:
@@ -174,10 +140,12 @@ def video_settings(checkpoint: Checkpoint, vision: VisionConfig) -> VideoSetting
     Raises:
         CheckpointError: it cannot be read, or it is not about this tower.
     """
-    settings, source = read_settings(VideoSettings, checkpoint, "video_processor", (_VIDEO, _OWN))
-    _check_tower(settings, source, vision)
-    source.check("temporal_patch_size", settings.temporal_patch_size, vision.span)
-    return settings
+    section = Preprocessing(checkpoint).section(
+        VideoSettings, "video_processor", VIDEO_FILE, PREPROCESSOR_FILE
+    )
+    _check_tower(section, vision)
+    section.check("temporal_patch_size", vision.span)
+    return section.settings
 
 
 def mel_settings(checkpoint: Checkpoint, sound: SoundConfig) -> MelSettings:
@@ -186,11 +154,13 @@ def mel_settings(checkpoint: Checkpoint, sound: SoundConfig) -> MelSettings:
     Raises:
         CheckpointError: it cannot be read, or it is not about this encoder.
     """
-    settings, source = read_settings(MelSettings, checkpoint, "feature_extractor", (_OWN,))
-    source.check("feature_size", settings.feature_size, sound.num_mel_bins)
-    return settings
+    section = Preprocessing(checkpoint).section(MelSettings, "feature_extractor", PREPROCESSOR_FILE)
+    section.check("feature_size", sound.num_mel_bins)
+    return section.settings
 
 
-def _check_tower(settings: _Pixels, source: SettingsSource, vision: VisionConfig) -> None:
-    source.check("patch_size", settings.patch_size, vision.patch_size)
-    source.check("downsample_ratio", settings.downsample_ratio, 1 / MERGE)
+def _check_tower(
+    section: Section[ImageSettings] | Section[VideoSettings], vision: VisionConfig
+) -> None:
+    section.check("patch_size", vision.patch_size)
+    section.check("downsample_ratio", 1 / MERGE)

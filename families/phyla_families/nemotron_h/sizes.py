@@ -32,7 +32,7 @@ def picture_grid(
         rows, columns = max(rows, 1), max(columns, 1)
     elif not rows * columns:
         raise ValueError(
-            f"of its {width} x {height} pixels nothing would be left on the shorter side; cut it"
+            f"of its {width} x {height} pixels nothing would be left on the shorter side; crop it"
         )
     if most > least and rows * columns < least:
         grow = math.sqrt(least / (rows * columns))

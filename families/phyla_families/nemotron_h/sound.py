@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 import mlx.core as mx
 import mlx.nn as nn
 
-from phyla.nn import CausalConv1d
+from phyla.nn import CausalConv1d, silu
 from phyla_families.nemotron_h.relative_attention import RelativeAttention, distance_table
 
 if TYPE_CHECKING:
@@ -112,7 +112,7 @@ class FeedForward(nn.Module):
 
     def __call__(self, x: mx.array) -> mx.array:
         """`[..., D]` to `[..., D]`."""
-        return self.linear2(nn.silu(self.linear1(x)))
+        return self.linear2(silu(self.linear1(x)))
 
 
 class ConvolutionModule(nn.Module):
@@ -137,7 +137,7 @@ class ConvolutionModule(nn.Module):
         silence = mx.zeros((1, *self.depthwise_conv.state_shape), x.dtype)
         filtered, _ = self.depthwise_conv(mx.pad(x, [(0, 0), (0, self._ahead), (0, 0)]), silence)
         normed = self.norm(filtered[:, self._ahead :])
-        return self.pointwise_conv2(nn.silu(normed))[0]
+        return self.pointwise_conv2(silu(normed))[0]
 
 
 class FrozenBatchNorm(nn.Module):

@@ -29,9 +29,6 @@ VIDEO = "<video>"
 # The most frames where neither the files nor the request say how many.
 _MOST_FRAMES = 128
 
-# So many frames are decoded before they are made smaller.
-_AT_ONCE = 8
-
 
 @dataclass(frozen=True)
 class FilmLayout:
@@ -91,7 +88,7 @@ class VideoReader(MediaReader["VideoClip"]):
         elif settings.num_frames is not None and request.fps is None:
             count = settings.num_frames
         else:
-            count = max(1, int(total / _rate(item) * (request.fps or settings.fps)))
+            count = max(1, item.count_at(request.fps or settings.fps))
             most = _MOST_FRAMES if most is None else most
         count = min(count, total, total if most is None else most)
         return [number * total // count for number in range(count)]
@@ -117,31 +114,14 @@ class VideoReader(MediaReader["VideoClip"]):
         layout = plan.layout
         assert isinstance(layout, FilmLayout)
         size = layout.height, layout.width
-        frames = np.stack(
-            [
-                resized(frame, size)
-                for at in range(0, len(layout.indices), _AT_ONCE)
-                for frame in item.frames(layout.indices[at : at + _AT_ONCE])
-            ]
-        )
+        frames = np.stack([resized(frame, size) for frame in item.each(layout.indices)])
         return Prepared(
-            frame_arrays(frames, self._settings),
+            frame_arrays(frames, self._settings.affine),
             views=lambda: [
                 (f"frame {label}", viewable(frame))
                 for label, frame in zip(layout.labels, frames, strict=True)
             ],
         )
-
-
-def _rate(item: VideoClip) -> float:
-    """Frames per second."""
-    if item.fps:
-        return item.fps
-    if item.count > 1 and item.timestamps[-1] > item.timestamps[0]:
-        return (item.count - 1) / float(item.timestamps[-1] - item.timestamps[0])
-    if item.count == 1:
-        return 1.0
-    raise ValueError("how many of its frames make a second is unknown; say it with 'source_fps'")
 
 
 def _labels(item: VideoClip, indices: Sequence[int]) -> list[str]:
@@ -152,9 +132,9 @@ def _labels(item: VideoClip, indices: Sequence[int]) -> list[str]:
     """
     if not item.fps:
         return [str(number) for number in range(1, len(indices) + 1)]
-    found = item.timestamps - item.timestamps[0]
-    even = np.arange(item.count) / item.fps
-    steady = bool(np.abs(found - even).max() * item.fps < 0.5)
-    millis = int(1000.0 / item.fps)
-    times = [index * millis / 1000.0 if steady else float(found[index]) for index in indices]
+    if item.steady:
+        millis = int(1000.0 / item.fps)
+        times = [index * millis / 1000.0 for index in indices]
+    else:
+        times = [float(item.timestamps[index] - item.timestamps[0]) for index in indices]
     return [f"{number} sampled at {time:.2f} seconds" for number, time in enumerate(times, 1)]

@@ -5,14 +5,14 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-
 from phyla.family import MediaReader, MediaRequest, Plan, Prepared, Soft
-from phyla_families.qwen3.resize import capped_blocks, fitted_blocks, resized
+from phyla.media import resized
+from phyla_families.qwen3.resize import capped_blocks, fitted_blocks
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    import numpy as np
     from numpy.typing import NDArray
 
     from phyla.media import ImageFile
@@ -80,8 +80,4 @@ class ImageReader(MediaReader["ImageFile"]):
 
 def frame_arrays(frames: NDArray[np.uint8], settings: ImageSettings) -> Mapping[str, NDArray[Any]]:
     """What the tower reads: frames `[F, H, W, 3]`, and how their pixels are scaled."""
-    return {
-        "frames": frames,
-        "scale": np.array(settings.scale, np.float32),
-        "shift": np.array(settings.shift, np.float32),
-    }
+    return {"frames": frames, **settings.affine.arrays}

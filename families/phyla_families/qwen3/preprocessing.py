@@ -3,50 +3,35 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Annotated, Any, TypeVar, cast
+from typing import TYPE_CHECKING, Any, TypeVar, cast
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+from pydantic import Field, model_validator
 
-from phyla.errors import CheckpointError
-from phyla.validation import expected, place, shown
+from phyla.family import PREPROCESSOR_FILE, VIDEO_FILE, PixelSettings, Preprocessing
+from phyla.validation import shown
 
 if TYPE_CHECKING:
     from typing_extensions import Self
 
     from phyla.checkpoint import Checkpoint
+    from phyla.family import Section
     from phyla_families.qwen3.vision_config import VisionConfig
 
-_Channels = tuple[float, float, float]
-_Positive = Annotated[float, Field(gt=0)]
 
-_IMAGE_FILE = "preprocessor_config.json"
-_VIDEO_FILE = "video_preprocessor_config.json"
-_BOTH_FILE = "processor_config.json"
-
-
-class ImageSettings(BaseModel):
+class ImageSettings(PixelSettings):
     """Keys of Qwen2VLImageProcessor, with the values of Qwen3-VL's files as defaults.
 
     Attributes:
         least_pixels: `size.shortest_edge`, which is no edge,
         most_pixels: and `size.longest_edge`.
         patch_size: None where the file does not say; the tower decides.
-        resample: PIL's number of a filter; 3 is bicubic.
     """
-
-    model_config = ConfigDict(frozen=True, populate_by_name=True, allow_inf_nan=False)
 
     least_pixels: int = Field(default=65536, gt=0, validation_alias="shortest_edge")
     most_pixels: int = Field(default=16777216, gt=0, validation_alias="longest_edge")
     patch_size: int | None = Field(default=None, gt=0)
     merge_size: int | None = Field(default=None, gt=0)
     temporal_patch_size: int | None = Field(default=None, gt=0)
-    resample: int = Field(default=3, ge=0, le=5)
-    do_rescale: bool = True
-    rescale_factor: float = Field(default=1 / 255, gt=0)
-    do_normalize: bool = True
-    image_mean: _Channels = (0.5, 0.5, 0.5)
-    image_std: tuple[_Positive, _Positive, _Positive] = (0.5, 0.5, 0.5)
 
     @model_validator(mode="before")
     @classmethod
@@ -74,26 +59,6 @@ class ImageSettings(BaseModel):
                 f"'longest_edge' ({self.most_pixels})"
             )
         return self
-
-    @property
-    def scale(self) -> _Channels:
-        """What pixels from 0 to 255 are multiplied by, for each colour."""
-        factor = self.rescale_factor if self.do_rescale else 1.0
-        red, green, blue = (factor / each for each in self._deviations)
-        return red, green, blue
-
-    @property
-    def shift(self) -> _Channels:
-        """What is added to them after that."""
-        means = self.image_mean if self.do_normalize else (0.0, 0.0, 0.0)
-        red, green, blue = (
-            -mean / each for mean, each in zip(means, self._deviations, strict=True)
-        )
-        return red, green, blue
-
-    @property
-    def _deviations(self) -> _Channels:
-        return self.image_std if self.do_normalize else (1.0, 1.0, 1.0)
 
 
 # Older names of the two edges.
@@ -129,7 +94,8 @@ def image_settings(checkpoint: Checkpoint, vision: VisionConfig) -> ImageSetting
     Raises:
         CheckpointError: it cannot be read, or it is not about this tower.
     """
-    return _read(ImageSettings, checkpoint, vision, part="image_processor", file=_IMAGE_FILE)
+    section = Preprocessing(checkpoint).section(ImageSettings, "image_processor", PREPROCESSOR_FILE)
+    return _checked(section, vision)
 
 
 def video_settings(checkpoint: Checkpoint, vision: VisionConfig) -> VideoSettings:
@@ -138,43 +104,12 @@ def video_settings(checkpoint: Checkpoint, vision: VisionConfig) -> VideoSetting
     Raises:
         CheckpointError: it cannot be read, or it is not about this tower.
     """
-    return _read(VideoSettings, checkpoint, vision, part="video_processor", file=_VIDEO_FILE)
+    section = Preprocessing(checkpoint).section(VideoSettings, "video_processor", VIDEO_FILE)
+    return _checked(section, vision)
 
 
-def _read(
-    kind: type[_Settings], checkpoint: Checkpoint, vision: VisionConfig, *, part: str, file: str
-) -> _Settings:
-    """Transformers 5 writes both into one file, which then goes before the others."""
-    found: Any = checkpoint.preprocessing.get(_BOTH_FILE, {}).get(part)
-    start = ""
-    if found is not None:
-        file, start = _BOTH_FILE, part
-    else:
-        found = checkpoint.preprocessing.get(file, {})
-    try:
-        settings = kind.model_validate(found)
-    except ValidationError as error:
-        first = error.errors()[0]
-        key = place(start, first["loc"]) or "the whole"
-        raise _wrong(file, key, expected(first), first["input"]) from None
-    for key, size in (
-        ("patch_size", vision.patch_size),
-        ("merge_size", vision.spatial_merge_size),
-        ("temporal_patch_size", vision.temporal_patch_size),
-    ):
-        said = getattr(settings, key)
-        if said is not None and said != size:
-            raise _wrong(file, place(start, (key,)), f"{size}, as the tower's", said)
-    return settings
-
-
-def _wrong(file: str, key: str, wanted: str, found: object) -> CheckpointError:
-    wanted = wanted[:1].lower() + wanted[1:]
-    return CheckpointError(
-        f"{file}: {key} should be {wanted}; found {shown(found)}.",
-        file=file,
-        found=found,
-        expected=wanted,
-        field=key,
-        hint=f"Compare {file} with the published one.",
-    )
+def _checked(section: Section[_Settings], vision: VisionConfig) -> _Settings:
+    section.check("patch_size", vision.patch_size)
+    section.check("merge_size", vision.spatial_merge_size)
+    section.check("temporal_patch_size", vision.temporal_patch_size)
+    return section.settings

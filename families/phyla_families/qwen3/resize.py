@@ -6,12 +6,6 @@ Qwen2-VL's rule (Wang et al. 2024, arXiv:2409.12191), with blocks of 32 x 32 pix
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING
-
-import numpy as np
-
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
 
 _LARGEST_RATIO = 200
 
@@ -45,7 +39,8 @@ def fitted_blocks(
     """
     if max(width, height) > _LARGEST_RATIO * min(width, height):
         raise ValueError(
-            f"its sides, {width} and {height} pixels, differ by more than {_LARGEST_RATIO} times"
+            f"its sides, {width} and {height} pixels, differ by more than {_LARGEST_RATIO} times; "
+            f"crop it"
         )
     rows, columns = round(height / block), round(width / block)
     pixels = counted * rows * columns * block**2
@@ -75,21 +70,6 @@ def capped_blocks(width: int, height: int, *, block: int, most: int) -> tuple[in
     if rows * columns > most:
         raise ValueError(
             f"with sides of {width} and {height} pixels it takes at least {rows * columns} soft "
-            f"tokens, more than the {most} allowed"
+            f"tokens, more than the {most} allowed; raise 'max_tokens'"
         )
     return rows, columns
-
-
-def resized(pixels: NDArray[np.uint8], size: tuple[int, int], resample: int) -> NDArray[np.uint8]:
-    """Resize a picture `[H, W, 3]` to a size in rows and columns of pixels, as PIL does.
-
-    Args:
-        pixels: the picture.
-        size: height and width.
-        resample: PIL's number of the filter; 3 is bicubic.
-    """
-    from PIL import Image
-
-    height, width = size
-    picture = Image.fromarray(pixels).resize((width, height), Image.Resampling(resample))
-    return np.asarray(picture)

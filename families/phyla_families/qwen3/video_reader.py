@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from phyla.family import MediaReader, MediaRequest, Plan, Prepared, Soft
+from phyla.media import resized
 from phyla_families.qwen3.image_reader import VISION_END, VISION_START, frame_arrays
-from phyla_families.qwen3.resize import capped_blocks, fitted_blocks, resized
+from phyla_families.qwen3.resize import capped_blocks, fitted_blocks
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -50,7 +51,7 @@ class VideoReader(MediaReader["VideoClip"]):
     def plan(self, item: VideoClip, request: MediaRequest) -> Plan:
         """Choose frames, a size for all of them, and write a time before each pair."""
         times = _times(item)
-        indices = self._sampled(item.count, _rate(item), request)
+        indices = self._sampled(item, request)
         spans = -(-len(indices) // self._span)
         rows, columns = self._blocks(item, len(indices), spans, request.max_tokens)
         pieces: list[str | Soft] = []
@@ -70,13 +71,13 @@ class VideoReader(MediaReader["VideoClip"]):
         )
         return Plan(pieces=tuple(pieces), layout=layout)
 
-    def _sampled(self, total: int, rate: float, request: MediaRequest) -> list[int]:
+    def _sampled(self, item: VideoClip, request: MediaRequest) -> list[int]:
         """Frames that lie evenly, the first and the last among them."""
         settings = self._settings
         most = settings.max_frames if request.max_frames is None else request.max_frames
-        count = int(total / rate * (request.fps or settings.fps))
-        count = min(max(count, settings.min_frames), most, total)
-        return [round(place) for place in np.linspace(0, total - 1, count).tolist()]
+        count = item.count_at(request.fps or settings.fps)
+        count = min(max(count, settings.min_frames), most, item.count)
+        return [round(place) for place in np.linspace(0, item.count - 1, count).tolist()]
 
     def _blocks(
         self, item: VideoClip, frames: int, spans: int, most: int | None
@@ -118,23 +119,14 @@ class VideoReader(MediaReader["VideoClip"]):
         layout = plan.layout
         assert isinstance(layout, VideoLayout)
         size = layout.height, layout.width
-        frames = np.stack(
-            [resized(frame, size, self._settings.resample) for frame in item.frames(layout.indices)]
-        )
+        frames = np.empty((len(layout.indices), *size, 3), np.uint8)
+        for place, frame in enumerate(item.each(layout.indices)):
+            frames[place] = resized(frame, size, self._settings.resample)
         captions = [f"{seconds:.2f} s" for seconds in layout.seconds]
         return Prepared(
             frame_arrays(frames, self._settings),
             views=lambda: list(zip(captions, frames, strict=True)),
         )
-
-
-def _rate(item: VideoClip) -> float:
-    """Frames per second."""
-    if item.fps:
-        return item.fps
-    if item.count > 1 and item.timestamps[-1] > item.timestamps[0]:
-        return (item.count - 1) / float(item.timestamps[-1] - item.timestamps[0])
-    raise ValueError("how many of its frames make a second is unknown; say it with 'fps'")
 
 
 def _times(item: VideoClip) -> NDArray[np.float64]:
@@ -145,7 +137,6 @@ def _times(item: VideoClip) -> NDArray[np.float64]:
     """
     if item.count < 1:
         raise ValueError("it holds no frame")
-    found = item.timestamps - item.timestamps[0]
-    even = np.arange(item.count) / _rate(item)
-    steady = np.abs(found - even).max() * _rate(item) < 0.5
-    return even if steady else found
+    if item.steady:
+        return np.arange(item.count) / item.rate
+    return item.timestamps - item.timestamps[0]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import signal
+import sys
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, cast
 
@@ -12,6 +13,7 @@ import typer
 from typer.testing import CliRunner
 
 from phyla.cli.app import make_app
+from phyla.cli.input_lines import InputLines
 from phyla.cli.shell import ModelChoice, Shell
 from phyla.errors import CancelledError
 from phyla.events import (
@@ -236,6 +238,23 @@ def program() -> Callable[..., Program]:
         return Program(FakeEngine(scripts), make_registry(modules=modules))
 
     return make
+
+
+class Keyboard(InputLines):
+    """Lines that are read as if somebody typed them."""
+
+    def __init__(self, **options: object) -> None:
+        self.keyboard = True
+
+    def read(self, prompt: str) -> str | None:
+        line = sys.stdin.readline()
+        return line.strip() if line else None
+
+
+@pytest.fixture
+def keyboard(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Makes `phyla chat` take what is piped in for typed."""
+    monkeypatch.setattr("phyla.cli.talk.InputLines", Keyboard)
 
 
 @pytest.fixture(scope="session")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 
+from phyla.cli.wording import for_shell
 from phyla.errors import ContextOverflowError
 from phyla.messages import Reasoning, read_messages
 
@@ -66,10 +67,11 @@ def test_save_writes_messages_that_can_be_sent_again(program, script, tmp_path):
     ]
 
 
-def test_save_says_why_it_cannot(program, tmp_path):
+def test_save_says_why_it_cannot(program, tmp_path, keyboard):
     stdin = f"/save\n/save {tmp_path}\nHi\n"
     result = program()("chat", "m", stdin=stdin)
-    first, second = result.stderr.splitlines()
+    _, first, second = result.stderr.splitlines()
+    assert result.exit_code == 0
     assert first == "error: /save needs a file's name."
     assert second.startswith(f"error: {tmp_path} cannot be written: ")
     assert result.stdout == "Hello there\n"
@@ -89,12 +91,14 @@ def test_load_goes_on_with_a_saved_conversation(program, script, tmp_path):
     ]
 
 
-def test_a_file_that_cannot_be_loaded_leaves_the_conversation_as_it_was(program, script, tmp_path):
+def test_a_file_that_cannot_be_loaded_leaves_the_conversation_as_it_was(
+    program, script, tmp_path, keyboard
+):
     file = tmp_path / "talk.json"
     file.write_text('[{"role": "nobody"}]')
     phyla = program(script(pieces=("One.",)))
     result = phyla("chat", "m", stdin=f"first\n/load\n/load {tmp_path}\n/load {file}\nsecond\n")
-    errors = result.stderr.splitlines()
+    errors = result.stderr.splitlines()[1:]
     assert errors[0] == "error: /load needs a file's name."
     assert errors[1].startswith(f"error: {tmp_path} cannot be read: ")
     assert errors[2].startswith("error: messages[0].role ")
@@ -109,19 +113,19 @@ def test_exit_ends_it_and_help_lists_the_commands(program):
         assert command in result.stderr
 
 
-def test_an_unknown_command_is_an_error_and_two_slashes_are_text(program):
+def test_an_unknown_command_is_an_error_and_two_slashes_are_text(program, keyboard):
     phyla = program()
     result = phyla("chat", "m", stdin="/etc/hosts\n//etc/hosts\n")
-    assert result.stderr == "error: There is no command /etc/hosts. /help lists the commands.\n"
+    assert "error: There is no command /etc/hosts. /help lists the commands.\n" in result.stderr
     assert phyla.engine.asked[0].messages == [("user", "/etc/hosts")]
 
 
-def test_an_error_of_a_turn_is_a_line_and_leaves_the_history_as_it_was(program, script):
+def test_an_error_of_a_turn_is_a_line_an_exit_code_and_no_history(program, script):
     error = ContextOverflowError(limit=10, excess=3)
     phyla = program(script(pieces=("One.",)), script(error=error))
     result = phyla("chat", "m", stdin="first\nfar too long\nthird\n")
-    assert result.exit_code == 0
-    assert result.stderr == f"error: {error}\n"
+    assert result.exit_code == 1
+    assert result.stderr == f"error: {for_shell(str(error))}\n"
     assert phyla.engine.asked[2].messages == [
         ("user", "first"),
         ("assistant", "One."),

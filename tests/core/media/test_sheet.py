@@ -26,6 +26,16 @@ def test_captions_are_written_under_the_pictures():
     assert (words[4:24] == plain[4:24]).all()
 
 
+def test_a_cell_is_as_wide_as_its_caption():
+    from PIL import ImageChops
+
+    long = "frame 12 at 0.2 s, as it is scaled"
+    narrow, wide = (contact_sheet(views((side, 20)), [long]) for side in (8, 400))
+    assert narrow.width > 100
+    words = (4, 24, narrow.width - 4, 38)
+    assert ImageChops.difference(narrow.crop(words), wide.crop(words)).getbbox() is None
+
+
 @pytest.mark.parametrize(
     "sizes", [[(5000, 40)], [(40, 9000)], [(1500, 200)] * 9, [(3, 3)] * 500, [(300, 10)] * 200]
 )

@@ -181,6 +181,15 @@ def test_a_cover_picture_is_no_sound_and_no_obstacle(film, sound):
         open_audio(film())
 
 
+def test_what_cannot_be_heard_is_said_without_numbers_of_the_library():
+    with pytest.raises(MediaError, match="its sound is empty: it has no samples"):
+        open_audio(wav(b""))
+    with pytest.raises(MediaError) as caught:
+        open_audio(b"These are some notes.\n" * 30)
+    assert "looks like plain text" in str(caught.value)
+    assert "Errno" not in str(caught.value)
+
+
 def test_decoding_stops_at_the_limit(sound):
     data = sound(np.zeros((1, RATE * 60)), RATE, "flac", "flac")
     limits = MediaLimits(max_audio_seconds=59.5)

@@ -10,7 +10,9 @@ import pytest
 
 from phyla.errors import MediaError, RequestError
 from phyla.media import MediaLimits, open_video
+from phyla.media import film as module
 from phyla.media.film import Turn
+from phyla.testing.footage import Footage
 
 KINDS = [
     {},
@@ -324,6 +326,15 @@ def test_limits_are_kept(film):
         open_video(np.zeros((3, 4, 4, 3), np.uint8), fps=1, limits=MediaLimits(max_video_seconds=2))
 
 
+@pytest.mark.parametrize(
+    ("container", "codec"), [("mp4", "libx264"), ("webm", "libvpx-vp9"), ("gif", "gif")]
+)
+def test_a_video_that_is_too_large_is_told_its_size(film, container, codec):
+    data = film(container, codec, pixels="rgb8" if codec == "gif" else "yuv420p")
+    with pytest.raises(MediaError, match=r"64x48 pixels; the limit is 99 in all\. Scale it down"):
+        open_video(data, limits=MediaLimits(max_pixels=99))
+
+
 def test_a_gif_that_claims_a_huge_canvas_is_refused():
     file = io.BytesIO()
     PIL.Image.new("RGB", (16, 12), "red").save(file, "GIF")
@@ -386,3 +397,77 @@ def test_time_bases_do_not_matter(film):
     clip = open_video(file.getvalue())
     assert clip.fps == pytest.approx(29.97, abs=0.01)
     assert np.abs(clip.timestamps - np.arange(30) * 1001 / 30000).max() < 2e-3
+
+
+def test_frames_come_one_at_a_time_in_one_pass_over_the_file(film, monkeypatch):
+    clip = open_video(film(times=range(100)))
+    opened, drawn = [], []
+    open_, draw = module.opened, module._rgb
+    monkeypatch.setattr(module, "opened", lambda *args: opened.append(1) or open_(*args))
+    monkeypatch.setattr(module, "_rgb", lambda *args: drawn.append(1) or draw(*args))
+    indices = [index * 100 // 96 for index in range(96)]
+    frames = clip.each(indices)
+    assert not opened  # until the first is taken
+    for place, frame in enumerate(frames):
+        assert frame.shape == (48, 64, 3)
+        assert len(drawn) == place + 1
+    assert (len(opened), len(drawn)) == (1, 96)
+
+
+def test_a_frame_may_be_taken_more_than_once():
+    footage = Footage(5)
+    assert [int(frame[0, 0, 0]) for frame in footage.clip.each([0, 2, 2, 2, 4])] == [0, 2, 2, 2, 4]
+    assert footage.decoded == [0, 2, 4]
+    assert footage.clip.frames([]).shape == (0, 48, 64, 3)
+    assert not list(footage.clip.each([]))
+    assert footage.clip.frames(range(5)).shape == (5, 48, 64, 3)
+    assert footage.most_held <= 2
+    for wrong in ([1, 0], [-1], [5]):
+        with pytest.raises(RequestError, match=r"0\.\.4"):
+            footage.clip.each(wrong)
+
+
+def test_what_is_done_to_a_frame_does_not_change_the_video():
+    clip = open_video(np.zeros((2, 4, 4, 3), np.uint8))
+    for frame in clip.each([0, 1]):
+        frame[:] = 255
+    assert not clip.frames([0, 1]).any()
+
+
+@pytest.mark.parametrize(
+    ("footage", "rate", "steady"),
+    [
+        (Footage(10, fps=25.0), 25.0, True),
+        (Footage(10, fps=25.0, times=[place / 25 + 0.01 for place in range(10)]), 25.0, True),
+        (Footage(10, fps=25.0, times=[*range(9), 30]), 25.0, False),
+        (Footage(11, times=[place / 5 for place in range(11)]), 5.0, True),
+        (Footage(3, times=[0, 1, 9]), 2 / 9, False),
+        (Footage(1), 1.0, True),
+        (Footage(1, fps=30.0), 30.0, True),
+    ],
+)
+def test_the_rate_is_the_sources_or_comes_from_the_times(footage, rate, steady):
+    assert footage.clip.rate == pytest.approx(rate)
+    assert footage.clip.steady is steady
+
+
+def test_a_rate_that_nothing_tells_is_said_to_be_unknown():
+    clip = Footage(3, times=[0, 0, 0]).clip
+    for ask in (lambda: clip.rate, lambda: clip.steady, lambda: clip.count_at(1)):
+        with pytest.raises(ValueError, match=r"convert it, .* 'source_fps'"):
+            ask()
+    assert clip.count_at(12, rate=24) == 1
+
+
+@pytest.mark.parametrize(
+    ("fps", "count"),
+    [(1, 10), (2.55, 25), (10, 100), (11, 100), (0.01, 0), (1e308, 100), (float("inf"), 100),
+     (5e-324, 0)],
+)  # fmt: skip
+def test_so_many_frames_a_second_are_at_most_all(fps, count):
+    assert Footage(100, fps=10.0).clip.count_at(fps) == count
+    assert Footage(100).clip.count_at(fps, rate=10.0) == count
+
+
+def test_a_rate_near_nothing_does_no_harm():
+    assert Footage(100, fps=5e-324, times=range(100)).clip.count_at(1) == 100

@@ -21,6 +21,7 @@ from phyla.testing import (
     write_checkpoint,
     write_files,
 )
+from phyla.testing.footage import Footage
 from phyla_families.gemma4.config import Config
 from phyla_families.gemma4.media import media
 
@@ -296,10 +297,7 @@ def test_settings_are_read_from_either_file() -> None:
 def test_settings_of_videos_are_read_from_either_file() -> None:
     from phyla.family import MediaRequest
 
-    class Film:
-        size, count, fps = (1000, 1000), 100, 10.0
-
-    film: Any = Film()
+    film = Footage(100, (1000, 1000), 10.0).clip
     for files in (
         {"processor_config.json": {"video_processor": {"num_frames": 3}}},
         {"video_preprocessor_config.json": {"num_frames": 3, "max_soft_tokens": 70}},

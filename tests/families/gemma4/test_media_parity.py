@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from functools import cached_property
 from pathlib import Path
+from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 import mlx.core as mx
@@ -13,23 +14,39 @@ import pytest
 
 from phyla.engine.layers import Allocation
 from phyla.family import MediaRequest, Step
-from phyla.testing import Forward, assert_close, prompt_ids, random_tensor, read_tiny
+from phyla.testing import MARKS, Forward, assert_close, prompt_ids, random_tensor, read_tiny
+from phyla.testing.media_parity import (
+    MediaParity,
+    Mixed,
+    beside,
+    resize_rows_first,
+    show_media,
+)
 from phyla.testing.reference import write_reference_checkpoint
+from phyla.testing.sight import template
+from phyla_families.gemma4.audio_reader import MelReader, SampleReader
 from phyla_families.gemma4.image_reader import ImageReader, Look
 from phyla_families.gemma4.mel import MelFrames
 from phyla_families.gemma4.settings import MelSettings
 from phyla_families.gemma4.sizes import BUDGETS, soft_grid
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterator, Mapping, Sequence
 
     from numpy.typing import NDArray
+
+    from phyla.engine.media import MediaItem
 
 pytestmark = [pytest.mark.parity, pytest.mark.usefixtures("one_torch_thread")]
 
 TABLE = read_tiny(Path(__file__).with_name("media_tiny.json"))
 SIDE, PATCH = 12, 4
 BOUNDS = {"input_min": -3.0, "input_max": 2.5, "output_min": -2.0, "output_max": 3.0}
+KINDS = {263: 1, 265: 2, 264: 3}  # the reference's numbers of image, video and audio tokens
+# In the order of the ids in media_tiny.json.
+PLACES = (
+    "<|image|>", "<|audio|>", "<|video|>", "<|image>", "<image|>", "<|audio>", "<audio|>",
+)  # fmt: skip
 FRAMES = 150  # of audio: a few times what one sees of others
 
 
@@ -58,6 +75,13 @@ class Side:
                 own = random_tensor(name, (2, 2))[0, 0]
                 tensors[name] = mx.array(bound * (1 + 0.2 * float(own)))
         mx.save_safetensors(path, tensors, metadata={"format": "pt"})
+        show_media(
+            folder,
+            chat_template=template(image="<|image|>", audio="<|audio|>", video="<|video|>"),
+            marks=(*MARKS, *PLACES),
+            preprocessing={"preprocessor_config.json": {"max_soft_tokens": 70}},
+        )
+        self.folder = folder
         self.config = config
         self.unified = config["model_type"] == "gemma4_unified"
         self.forward = Forward(folder)
@@ -77,6 +101,22 @@ class Side:
         at = self.torch.tensor(places.reshape(1, -1, 2)).repeat(count, 1, 1)
         pad = self.torch.nn.functional.pad
         return pad(values, (0, 0, 0, padded)), pad(at, (0, 0, 0, padded), value=-1)
+
+    def logits(self, ids: Sequence[int], given: Mapping[str, Any]) -> NDArray[np.float32]:
+        """The reference's logits `[T, V]`, of media as its processors hand them over."""
+        torch = self.torch
+        given = {**given, "mm_token_type_ids": torch.tensor([[KINDS.get(t, 0) for t in ids]])}
+        if self.unified:  # see phyla_families.gemma4.config.BLOCKS_IN
+            given["attention_mask"] = self.reference.create_masks_for_generate(
+                config=self.reference.config,
+                inputs_embeds=torch.zeros(1, len(ids), 64),
+                attention_mask=None,
+                cache=None,
+                position_ids=torch.arange(len(ids))[None],
+                mm_token_type_ids=given["mm_token_type_ids"],
+            )
+        with torch.no_grad():
+            return self.reference(torch.tensor([list(ids)]), **given).logits[0].numpy()
 
     @cached_property
     def audio(self) -> NDArray[np.float32]:
@@ -157,20 +197,44 @@ def test_logits_of_a_prompt_with_media_equal_the_references(side: Side) -> None:
         given["input_features"] = torch.tensor(side.audio[:61])[None]
         given["input_features_mask"] = torch.ones(1, 61, dtype=torch.bool)
     ids += words[8:]
-    types = [{263: 1, 265: 2, 264: 3}.get(token, 0) for token in ids]
-    given["mm_token_type_ids"] = torch.tensor([types])
-    if side.unified:  # see phyla_families.gemma4.config.BLOCKS_IN
-        given["attention_mask"] = side.reference.create_masks_for_generate(
-            config=side.reference.config,
-            inputs_embeds=torch.zeros(1, len(ids), 64),
-            attention_mask=None,
-            cache=None,
-            position_ids=torch.arange(len(ids))[None],
-            mm_token_type_ids=given["mm_token_type_ids"],
-        )
-    with torch.no_grad():
-        expected = side.reference(torch.tensor([ids]), **given).logits[0].numpy()
-    assert_close(logits(side.forward, ids, soft, blocks), expected)
+    assert_close(logits(side.forward, ids, soft, blocks), side.logits(ids, given))
+
+
+def reference_inputs(side: Side, items: Sequence[MediaItem]) -> dict[str, Any]:
+    """Two pictures, a video and perhaps a sound, as the reference's processors hand them over."""
+    torch = side.torch
+    pictures = [side.patches(item.arrays["pixels"]) for item in items if item.modality == "image"]
+    longest = max(values.shape[1] for values, _ in pictures)
+    (film,) = [item.arrays["pixels"] for item in items if item.modality == "video"]
+    pad = torch.nn.functional.pad
+    values, at = (
+        torch.cat([pad(part, (0, 0, 0, longest - part.shape[1]), value=value) for part in parts])
+        for parts, value in zip(zip(*pictures, strict=True), (0, -1), strict=True)
+    )
+    frames, frames_at = side.patches(film)
+    given: dict[str, Any] = {
+        "pixel_values": values, "image_position_ids": at, "pixel_values_videos": frames,
+        "video_position_ids": frames_at, "num_frames_per_video": torch.tensor([len(film)]),
+    }  # fmt: skip
+    for item in items:
+        if item.modality == "audio":
+            heard = torch.tensor(item.arrays["frames"])[None]
+            given["input_features"] = heard
+            given["input_features_mask"] = torch.ones(heard.shape[:2], dtype=torch.bool)
+    return given
+
+
+@pytest.fixture(scope="module")
+def mixed(side: Side) -> Iterator[Mixed]:
+    def logits(ids: Sequence[int], items: Sequence[MediaItem]) -> NDArray[np.float32]:
+        return side.logits(ids, reference_inputs(side, items))
+
+    with beside(side.folder, logits) as both:
+        yield both
+
+
+class TestMixedPrompt(MediaParity):
+    pass
 
 
 def logits(
@@ -223,7 +287,9 @@ class Picture:
     ("width", "height"),
     [(640, 480), (97, 61), (2, 5), (3, 200), (301, 299), (31, 700), (1000, 400), (768, 768)],
 )
-def test_pixels_are_those_of_the_reference(width: int, height: int, budget: int) -> None:
+def test_pixels_are_those_of_the_reference(
+    width: int, height: int, budget: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
     from transformers.models.gemma4.image_processing_pil_gemma4 import Gemma4ImageProcessorPil
 
     array = pixels(1, height, width)[0]
@@ -231,6 +297,7 @@ def test_pixels_are_those_of_the_reference(width: int, height: int, budget: int)
     reader, picture = ImageReader(look), Picture(array)
     plan = reader.plan(picture, MediaRequest(max_tokens=budget))  # pyright: ignore[reportArgumentType]
     ours = reader.prepare(picture, plan).arrays["pixels"][0]  # pyright: ignore[reportArgumentType]
+    resize_rows_first(monkeypatch)
     theirs = Gemma4ImageProcessorPil(max_soft_tokens=budget)(array)
     assert theirs["num_soft_tokens_per_image"] == [plan.count]
     rows, columns = ours.shape[0] // 16, ours.shape[1] // 16
@@ -270,12 +337,30 @@ def test_spectrograms_are_those_of_the_reference(samples: int, changes: dict[str
         assert len(ours) == (samples - 1) // 160
 
 
+def test_counts_of_sounds_are_those_of_the_reference() -> None:
+    from transformers.models.gemma4.processing_gemma4 import Gemma4Processor
+    from transformers.models.gemma4_unified.processing_gemma4_unified import Gemma4UnifiedProcessor
+
+    tower: Any = SimpleNamespace(
+        feature_extractor=SimpleNamespace(frame_length=320, hop_length=160), audio_seq_length=750
+    )
+    free: Any = SimpleNamespace(feature_extractor=SimpleNamespace(audio_samples_per_token=640))
+    readers = MelReader(MelSettings()), SampleReader(16000, 640)
+    generator = np.random.default_rng(0)
+    for samples in np.exp(generator.uniform(np.log(200), np.log(8e5), 500)).astype(int).tolist():
+        clip: Any = SimpleNamespace(seconds=samples / 16000)
+        wave = np.broadcast_to(np.float32(0), min(samples, 480_000))  # what extractors leave
+        expected = (
+            Gemma4Processor._compute_audio_num_tokens(tower, wave, 16000),
+            Gemma4UnifiedProcessor._compute_audio_num_tokens(free, wave, 16000),
+        )
+        assert tuple(reader.plan(clip, MediaRequest()).count for reader in readers) == expected
+
+
 def test_raw_frames_are_those_of_the_reference() -> None:
     from transformers.models.gemma4_unified.feature_extraction_gemma4_unified import (
         Gemma4UnifiedAudioFeatureExtractor,
     )
-
-    from phyla_families.gemma4.audio_reader import SampleReader
 
     reader = SampleReader(16000, 640)
     for samples in (1, 640, 641, 16000):

@@ -11,6 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from phyla.family import MediaRequest, Plan, Soft
+from phyla.testing.footage import Footage
 from phyla_families.gemma4.audio_reader import MelReader, SampleReader
 from phyla_families.gemma4.image_reader import ImageReader, Look
 from phyla_families.gemma4.mel import MelFrames
@@ -19,9 +20,9 @@ from phyla_families.gemma4.sizes import BUDGETS, budget_for, soft_grid
 from phyla_families.gemma4.video_reader import Sampling, VideoReader
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from numpy.typing import NDArray
+
+    from phyla.media import VideoClip
 
 LOOK = Look(side=48, longest=3413, budget=280, resample=3)
 FRAME_LOOK = Look(side=48, longest=3413, budget=70, resample=3)
@@ -41,16 +42,8 @@ class Picture:
         return (np.arange(3 * width * height) % 251).astype(np.uint8).reshape(height, width, 3)
 
 
-class Film:
-    """A video; frame i is of the shade i."""
-
-    def __init__(self, count: int, size: tuple[int, int], fps: float | None) -> None:
-        self.count, self.size, self.fps = count, size, fps
-
-    def frames(self, indices: Sequence[int]) -> NDArray[np.uint8]:
-        width, height = self.size
-        shades = np.array(indices, np.uint8)[:, None, None, None]
-        return np.broadcast_to(shades, (len(indices), height, width, 3)).copy()
+def film(count: int, size: tuple[int, int], fps: float | None) -> VideoClip:
+    return Footage(count, size, fps).clip
 
 
 class Clip:
@@ -156,7 +149,7 @@ def text_of(video: Plan) -> str:
 
 
 def test_each_frame_of_a_video_stands_behind_its_time() -> None:
-    video = plan(video_reader(), Film(3, (640, 360), 0.015))
+    video = plan(video_reader(), film(3, (640, 360), 0.015))
     assert text_of(video) == (
         "00:00 <|image>[66]<image|> 01:06 <|image>[66]<image|> 02:13 <|image>[66]<image|>"
     )
@@ -165,60 +158,79 @@ def test_each_frame_of_a_video_stands_behind_its_time() -> None:
 
 
 def test_frames_are_spread_evenly_over_a_video() -> None:
-    video = plan(video_reader(), Film(100, (480, 480), 10.0))
+    video = plan(video_reader(), film(100, (480, 480), 10.0))
     assert video.count == 32 * 64
     stamps = text_of(video).replace("<image|>", "").split("<|image>[64]")[:-1]
     assert [stamp.strip() for stamp in stamps[:5]] == ["00:00"] * 4 + ["00:01"]
     assert stamps[-1].strip() == "00:09"
-    assert plan(video_reader(), Film(5000, (1920, 1080), 30.0)).count == 2112
+    assert plan(video_reader(), film(5000, (1920, 1080), 30.0)).count == 2112
 
 
 @pytest.mark.parametrize(
-    ("film", "request_", "frames"),
+    ("clip", "request_", "frames"),
     [
-        (Film(20, (480, 480), 10.0), {}, 20),
-        (Film(100, (480, 480), 10.0), {"fps": 1.0}, 10),
-        (Film(100, (480, 480), 10.0), {"fps": 0.01}, 1),
-        (Film(100, (480, 480), 10.0), {"fps": 50.0}, 100),
-        (Film(48, (480, 480), None), {"fps": 2.0}, 4),
-        (Film(100, (480, 480), 10.0), {"fps": 5.0, "max_frames": 7}, 7),
-        (Film(100, (480, 480), 10.0), {"max_frames": 64}, 64),
-        (Film(100, (480, 480), 10.0), {"max_tokens": 64 * 5 + 1}, 5),
+        (film(20, (480, 480), 10.0), {}, 20),
+        (film(100, (480, 480), 10.0), {"fps": 1.0}, 10),
+        (film(100, (480, 480), 10.0), {"fps": 0.01}, 1),
+        (film(100, (480, 480), 10.0), {"fps": 50.0}, 100),
+        (film(48, (480, 480), None), {"fps": 2.0}, 4),
+        (film(100, (480, 480), 10.0), {"fps": 5.0, "max_frames": 7}, 7),
+        (film(100, (480, 480), 10.0), {"max_frames": 64}, 64),
+        (film(100, (480, 480), 10.0), {"max_tokens": 64 * 5 + 1}, 5),
     ],
 )
 def test_a_request_says_how_many_frames_are_looked_at(
-    film: Film, request_: dict[str, Any], frames: int
+    clip: VideoClip, request_: dict[str, Any], frames: int
 ) -> None:
-    assert len(plan(video_reader(), film, **request_).runs) == frames
+    assert len(plan(video_reader(), clip, **request_).runs) == frames
 
 
 def test_a_checkpoint_says_how_many_frames_are_looked_at() -> None:
-    film = Film(100, (480, 480), 10.0)
-    assert len(plan(video_reader(4), film).runs) == 4
-    assert len(plan(video_reader(None), film).runs) == 100
-    assert len(plan(video_reader(32, 2.0), film).runs) == 20
-    assert len(plan(video_reader(32, 2.0), film, max_frames=3).runs) == 3
+    clip = film(100, (480, 480), 10.0)
+    assert len(plan(video_reader(4), clip).runs) == 4
+    assert len(plan(video_reader(None), clip).runs) == 100
+    assert len(plan(video_reader(32, 2.0), clip).runs) == 20
+    assert len(plan(video_reader(32, 2.0), clip, max_frames=3).runs) == 3
 
 
 @pytest.mark.parametrize(
-    ("film", "words"), [(Film(0, (480, 480), 1.0), "no frames"), (Film(9, (480, 480), 1.0), "64")]
+    ("clip", "words"),
+    [
+        (film(0, (480, 480), 1.0), "no frame"),
+        (film(9, (480, 480), 1.0), "64 .* raise 'max_tokens'"),
+    ],
 )
-def test_a_video_that_cannot_be_read_is_told(film: Film, words: str) -> None:
+def test_a_video_that_cannot_be_read_is_told(clip: VideoClip, words: str) -> None:
     with pytest.raises(ValueError, match=words):
-        plan(video_reader(), film, max_tokens=63)
+        plan(video_reader(), clip, max_tokens=63)
 
 
 def test_the_frames_of_a_video_are_those_that_were_planned() -> None:
-    film: Any = Film(100, (64, 48), 10.0)
+    footage = Footage(100, (64, 48), 10.0)
     reader = video_reader(20)
-    video = plan(reader, film)
-    prepared = reader.prepare(film, video)
+    video = plan(reader, footage.clip)
+    prepared = reader.prepare(footage.clip, video)
     assert prepared.arrays["pixels"].shape == (20, 336, 432, 3)
     shades = [int(frame[0, 0, 0]) for frame in prepared.arrays["pixels"]]
     assert shades == list(range(0, 100, 5))
     assert [caption for caption, _ in prepared.views()][:3] == [
         "00:00, frame 0", "00:00, frame 5", "00:01, frame 10",
     ]  # fmt: skip
+
+
+def test_a_video_is_decoded_once_and_its_frames_are_let_go() -> None:
+    footage = Footage(100, (64, 48), 10.0)
+    reader = video_reader(96)
+    reader.prepare(footage.clip, plan(reader, footage.clip))
+    assert len(footage.decoded) == 96
+    assert footage.passes == 1
+    assert footage.most_held <= 2
+
+
+@pytest.mark.parametrize("fps", [1e308, float("inf"), 5e-324])
+def test_no_rate_is_too_high_or_too_low(fps: float) -> None:
+    runs = plan(video_reader(), film(9, (480, 480), 10.0), fps=fps).runs
+    assert len(runs) == (9 if fps > 1 else 1)
 
 
 @pytest.mark.parametrize(

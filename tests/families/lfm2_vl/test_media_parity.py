@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -13,8 +14,11 @@ import pytest
 from phyla.checkpoint import open_checkpoint
 from phyla.family import MediaRequest, Step
 from phyla.media import ImageFile
-from phyla.testing import Forward, assert_close, prompt_ids, read_tiny
+from phyla.testing import MARKS, Forward, assert_close, prompt_ids, read_tiny
+from phyla.testing.media_parity import MediaParity, Mixed, beside, show_media
 from phyla.testing.reference import write_reference_checkpoint
+from phyla.testing.sight import template
+from phyla.testing.tokenizer import vocabulary_size
 from phyla_families.lfm2_vl.config import Config
 from phyla_families.lfm2_vl.image_reader import ImageReader
 from phyla_families.lfm2_vl.image_settings import ImageSettings
@@ -22,15 +26,22 @@ from phyla_families.lfm2_vl.media import media
 from phyla_families.lfm2_vl.tiling import Views, lay_out
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
 
     from numpy.typing import NDArray
 
+    from phyla.engine.media import MediaItem
     from phyla.family import MediaReader, Prepared
 
 pytestmark = [pytest.mark.parity, pytest.mark.usefixtures("one_torch_thread")]
 
-CONFIG = read_tiny(Path(__file__).with_name("tiny.json"))["text of a vision model"].config
+# What stands for a picture is the first of the tokens that the tokenizer has beside the usual ones.
+TINY = read_tiny(Path(__file__).with_name("tiny.json"))["text of a vision model"].config
+CONFIG = {**TINY, "image_token_id": vocabulary_size(MARKS) - 1}
+PLACES = (
+    "<image>", "<|image_start|>", "<|image_end|>", "<|img_thumbnail|>",
+    *[f"<|img_row_{row}_col_{column}|>" for row in (1, 2) for column in (1, 2, 3)],
+)  # fmt: skip
 DEEPER = {**CONFIG["vision_config"], "num_hidden_layers": 2}
 BRANCHES: dict[str, dict[str, Any]] = {
     "plain": {},
@@ -79,6 +90,10 @@ def reader(folder: Path, forward: Forward) -> MediaReader[ImageFile]:
 
 @pytest.fixture
 def reference(folder: Path) -> Any:
+    return reference_model(folder)
+
+
+def reference_model(folder: Path) -> Any:
     import torch
     from transformers import AutoModelForImageTextToText
 
@@ -92,7 +107,7 @@ def prepared(reader: MediaReader[ImageFile], size: tuple[int, int]) -> Prepared:
     return reader.prepare(picture, reader.plan(picture, MediaRequest()))
 
 
-def inputs(items: Sequence[Prepared]) -> dict[str, Any]:
+def inputs(items: Sequence[Prepared | MediaItem]) -> dict[str, Any]:
     """The arguments of the reference: views padded to one length, with masks."""
     import torch
 
@@ -153,6 +168,42 @@ def test_logits_after_pictures_and_text_equal_the_references(
         out = reference(torch.tensor([ids]), **inputs(items))
     assert found is not None
     assert_close(np.array(found), out.logits[0, -1].numpy())
+
+
+@pytest.fixture(scope="module")
+def mixed(folder: Path) -> Iterator[Mixed]:
+    config = json.loads((folder / "config.json").read_text(encoding="utf-8"))
+    tile = 64
+    token = 16 * config["downsample_factor"]
+    show_media(
+        folder,
+        chat_template=template(image="<image>"),
+        marks=(*MARKS, *PLACES),
+        preprocessing={
+            "preprocessor_config.json": {
+                "tile_size": tile,
+                "min_image_tokens": 2,
+                "max_image_tokens": 4,
+                # What is larger than a tile is cut.
+                "max_pixels_tolerance": tile**2 / (4 * token**2),
+            }
+        },
+    )
+    model = reference_model(folder)
+
+    def logits(ids: Sequence[int], items: Sequence[MediaItem]) -> NDArray[np.float32]:
+        import torch
+
+        with torch.no_grad():
+            return model(torch.tensor([list(ids)]), **inputs(items)).logits[0].numpy()
+
+    with beside(folder, logits) as both:
+        yield both
+
+
+class TestMixedPrompt(MediaParity):
+    def test_one_of_the_pictures_is_read_in_tiles(self, mixed: Mixed) -> None:
+        assert [len(placed.runs) for placed in mixed.prompt.media] == [1, 7]
 
 
 def embedded(forward: Forward, ids: list[int]) -> mx.array:

@@ -44,7 +44,8 @@ def test_without_files_the_classes_defaults_stand() -> None:
     assert found.splits
     assert found.use_thumbnail
     assert found.use_image_special_tokens
-    assert found.mean == found.deviation == (127.5, 127.5, 127.5)
+    assert found.affine.scale == (2 / 255,) * 3
+    assert found.affine.shift == (-1, -1, -1)
 
 
 def test_the_later_file_wins_and_neither_needs_every_key() -> None:
@@ -70,13 +71,13 @@ def test_keys_that_mislead_are_not_read() -> None:
     assert settings(files) == settings({})
 
 
-def test_normalization_is_told_in_levels() -> None:
+def test_normalization_is_told_as_one_step() -> None:
     files = {PREPROCESSOR: {"image_mean": [0, 0.2, 0.4], "image_std": [1, 0.5, 0.2]}}
     found = settings(files)
-    assert found.mean == pytest.approx((0, 51, 102))
-    assert found.deviation == pytest.approx((255, 127.5, 51))
+    assert found.affine.scale == pytest.approx((1 / 255, 2 / 255, 5 / 255))
+    assert found.affine.shift == pytest.approx((0, -0.4, -2))
     plain = settings({PREPROCESSOR: {"do_normalize": False, "do_rescale": False}})
-    assert (plain.mean, plain.deviation) == ((0, 0, 0), (1, 1, 1))
+    assert (plain.affine.scale, plain.affine.shift) == ((1, 1, 1), (0, 0, 0))
 
 
 def test_splitting_that_a_conversion_switched_off_is_on() -> None:

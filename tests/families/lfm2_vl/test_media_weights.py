@@ -216,14 +216,14 @@ def test_features_are_in_the_activations_type(tmp_path: Path) -> None:
     assert isinstance(forward.config, Config)
     arrays = {
         "patches": mx.zeros((4, 768), mx.uint8), "shapes": mx.array([[2, 2]]),
-        "mean": mx.array([127.5] * 3), "deviation": mx.array([127.5] * 3),
+        "scale": mx.array([2 / 255] * 3), "shift": mx.array([-1.0] * 3),
     }  # fmt: skip
     assert forward.model.media_features("image", arrays).hidden.dtype == mx.bfloat16
 
 
 def test_each_view_is_read_by_itself(tmp_path: Path) -> None:
     forward = Forward(write_checkpoint(tmp_path, NORMED))
-    whole = {"mean": mx.array([127.5] * 3), "deviation": mx.array([127.5] * 3)}
+    whole = {"scale": mx.array([2 / 255] * 3), "shift": mx.array([-1.0] * 3)}
     shapes = [(2, 4), (2, 4), (6, 2)]
     patches = np.random.default_rng(0).integers(0, 256, (28, 768), np.uint8)
 

@@ -16,8 +16,17 @@ from phyla.checkpoint import open_checkpoint
 from phyla.engine.layers import Allocation
 from phyla.family import MediaRequest, MediaRun, Soft, Step
 from phyla.registry import discover
-from phyla.testing import Forward, assert_close, read_tiny
+from phyla.testing import MARKS, Forward, assert_close, read_tiny
+from phyla.testing.footage import Footage
+from phyla.testing.media_parity import (
+    MediaParity,
+    Mixed,
+    beside,
+    resize_rows_first,
+    show_media,
+)
 from phyla.testing.reference import write_reference_checkpoint
+from phyla.testing.sight import template
 from phyla_families.minicpm.canvas import canvas_positions
 from phyla_families.minicpm.slicing import slicing
 from phyla_families.minicpm.tower_config import CanvasMarkers, TowerConfig
@@ -25,11 +34,13 @@ from phyla_families.minicpm.vision import table_places
 from phyla_families.minicpm.vision_config import VisionConfig
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterator, Sequence
 
     from numpy.typing import NDArray
 
+    from phyla.engine.media import MediaItem
     from phyla.family import MediaReader, Plan
+    from phyla.media import VideoClip
 
 pytestmark = [pytest.mark.parity, pytest.mark.usefixtures("one_torch_thread")]
 
@@ -38,6 +49,8 @@ IDS = {
     "<|image_pad|>": 270, "<|video_pad|>": 271, "<image>": 272, "</image>": 273, "<slice>": 274,
     "</slice>": 275, "\n": 276, "<image_id>": 277, "</image_id>": 278,
 }  # fmt: skip
+# Texts that only take the ids up to 270.
+UNUSED = tuple(f"<|unused_{number}|>" for number in range(7))
 TOWER = {
     "hidden_size": 32, "intermediate_size": 48, "num_hidden_layers": 3, "num_attention_heads": 4,
     "image_size": 448, "patch_size": 14,
@@ -95,11 +108,17 @@ class Both:
         return reader
 
 
-def load(folder: Path, config: dict[str, Any]) -> Both:
+def load(folder: Path, config: dict[str, Any], preprocessing: dict[str, Any] | None = None) -> Both:
     import torch
     from transformers import AutoModelForImageTextToText
 
     write_reference_checkpoint(folder, config)
+    show_media(
+        folder,
+        chat_template=template(image="<|image_pad|>", video="<|video_pad|>"),
+        marks=(*MARKS, *UNUSED, *IDS),
+        preprocessing=preprocessing,
+    )
     reference = AutoModelForImageTextToText.from_pretrained(
         folder, dtype=torch.float32, attn_implementation="eager"
     ).eval()
@@ -198,11 +217,14 @@ def plain(tmp_path_factory: pytest.TempPathFactory) -> Both:
 
 
 @pytest.mark.parametrize("size", SIZES)
-def test_pixels_equal_the_references(size: tuple[int, int], plain: Both) -> None:
+def test_pixels_equal_the_references(
+    size: tuple[int, int], plain: Both, monkeypatch: pytest.MonkeyPatch
+) -> None:
     image = picture(*size)
     reader = plain.reader()
     plan = reader.plan(image, MediaRequest())
     arrays = reader.prepare(image, plan).arrays
+    resize_rows_first(monkeypatch)
     expected = processed(image)
     assert arrays["grids"].tolist() == expected["target_sizes"].tolist()
     assert plan.count == sum(h * w for h, w in expected["target_sizes"].tolist()) // 16
@@ -320,8 +342,6 @@ def logits(
 def test_logits_of_a_prompt_with_images_and_a_video_equal_the_references(
     name: str, tmp_path: Path
 ) -> None:
-    import torch
-
     both = load(tmp_path, seeing(name))
     ids = list(b"What is in ")
     runs: list[MediaRun] = []
@@ -329,7 +349,7 @@ def test_logits_of_a_prompt_with_images_and_a_video_equal_the_references(
     rows: list[mx.array] = []
     frames = np.stack([picture(160, 120, seed).array for seed in range(9)])
     items: list[tuple[Any, Any]] = [
-        ("image", picture(640, 480)), ("image", picture(120, 60)), ("video", Clip(frames, 4.0)),
+        ("image", picture(640, 480)), ("image", picture(120, 60)), ("video", film(frames, 4.0)),
         ("image", picture(700, 700)),
     ]  # fmt: skip
     for number, (modality, item) in enumerate(items):
@@ -342,7 +362,16 @@ def test_logits_of_a_prompt_with_images_and_a_video_equal_the_references(
         parts[modality].append(arrays)
         rows.append(mx.array(features(both, arrays, modality)))
         ids += list(b" and ")
-    kinds = [{270: 1, 271: 2}.get(token, 0) for token in ids]
+    expected = reference_logits(both, ids, parts)
+    assert_close(logits(both, ids, runs, mx.concatenate(rows)), expected)
+
+
+def reference_logits(
+    both: Both, ids: Sequence[int], parts: dict[str, list[Any]]
+) -> NDArray[np.float32]:
+    """The reference's logits `[T, V]`, of the arrays of images and of videos."""
+    import torch
+
     given = {
         key: torch.from_numpy(np.concatenate([make(arrays) for arrays in parts[kind]], axis=axis))
         for kind, suffix in (("image", ""), ("video", "_videos"))
@@ -351,38 +380,48 @@ def test_logits_of_a_prompt_with_images_and_a_video_equal_the_references(
             (f"target_sizes{suffix}", lambda arrays: arrays["grids"], 0),
         )
     }
-    if name != "4.6":
+    if both.config["model_type"] != "minicpmv4_6":
+        kinds = [{270: 1, 271: 2}.get(token, 0) for token in ids]
         given["mm_token_type_ids"] = torch.tensor([kinds])
     with torch.no_grad():
-        expected = both.reference(torch.tensor([ids]), **given).logits[0].numpy()
-    assert_close(logits(both, ids, runs, mx.concatenate(rows)), expected)
+        return both.reference(torch.tensor([list(ids)]), **given).logits[0].numpy()
 
 
-@dataclass(frozen=True)
-class Clip:
-    """Stands in for `phyla.media.VideoClip`."""
+MIXED: list[tuple[str, dict[str, Any]]] = [
+    ("4.6", {}), ("4.6", {"downsample_mode": "4x"}), ("4.7, untied", {}), ("4.7 of experts", {}),
+]  # fmt: skip
 
-    array: NDArray[np.uint8]
-    fps: float | None
 
-    @property
-    def size(self) -> tuple[int, int]:
-        return self.array.shape[2], self.array.shape[1]
+@pytest.fixture(scope="module", params=MIXED, ids=lambda case: " ".join([case[0], *case[1]]))
+def mixed(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Mixed]:
+    name, changes = request.param
+    files = {"preprocessor_config.json": {"scale_resolution": 56}}
+    both = load(tmp_path_factory.mktemp("mixed"), seeing(name, **changes), files)
 
-    @property
-    def count(self) -> int:
-        return len(self.array)
+    def logits(ids: Sequence[int], items: Sequence[MediaItem]) -> NDArray[np.float32]:
+        parts: dict[str, list[Any]] = {"image": [], "video": []}
+        for item in items:
+            parts[item.modality].append(item.arrays)
+        return reference_logits(both, ids, parts)
 
-    @property
-    def timestamps(self) -> NDArray[np.float64]:
-        return np.arange(self.count) / (self.fps or 1.0)
+    with beside(both.folder, logits) as found:
+        yield found
 
-    @property
-    def seconds(self) -> float:
-        return self.count / (self.fps or 1.0)
 
-    def frames(self, indices: Sequence[int]) -> NDArray[np.uint8]:
-        return self.array[list(indices)]
+class TestMixedPrompt(MediaParity):
+    def test_one_of_the_pictures_is_read_in_slices(self, mixed: Mixed) -> None:
+        assert len(mixed.prompt.media[1].runs) > 2
+
+
+def film(frames: NDArray[np.uint8], fps: float) -> VideoClip:
+    return Footage(
+        len(frames),
+        (frames.shape[2], frames.shape[1]),
+        fps,
+        draw=lambda place: frames[place].copy(),
+    ).clip
 
 
 def test_a_config_as_transformers_writes_it_is_read_the_same(tmp_path: Path) -> None:

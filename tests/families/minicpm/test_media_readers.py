@@ -17,15 +17,18 @@ from phyla.errors import CheckpointError
 from phyla.family import MediaReader, MediaReaders, MediaRequest, Plan, Soft
 from phyla.registry import discover
 from phyla.testing import read_tiny
+from phyla.testing.footage import Footage
 from phyla_families.minicpm.pixels import canvas, canvas_grid
 from phyla_families.minicpm.sampling import clock, every, sampled
+from phyla_families.minicpm.video_reader import pictures
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Mapping
 
     from numpy.typing import NDArray
 
     from phyla.checkpoint import Checkpoint
+    from phyla.media import VideoClip
 
 TABLE = read_tiny(Path(__file__).with_name("tiny.json"))
 NOTHING = MediaRequest()
@@ -44,29 +47,8 @@ class Picture:
         return np.random.default_rng(0).integers(0, 256, (height, width, 3), dtype=np.uint8)
 
 
-@dataclass(frozen=True)
-class Clip:
-    """Stands in for `phyla.media.VideoClip`: frame i is all grey of brightness i."""
-
-    count: int
-    fps: float | None
-    size: tuple[int, int] = (320, 180)
-    asked: list[int] = dataclasses.field(default_factory=list[int])
-
-    @property
-    def timestamps(self) -> NDArray[np.float64]:
-        return np.arange(self.count) / (self.fps or 1.0)
-
-    @property
-    def seconds(self) -> float:
-        return self.count / (self.fps or 1.0)
-
-    def frames(self, indices: Sequence[int]) -> NDArray[np.uint8]:
-        assert list(indices) == sorted(indices)
-        self.asked.extend(indices)
-        width, height = self.size
-        grey = np.array(indices, np.uint8)[:, None, None, None]
-        return np.broadcast_to(grey, (len(indices), height, width, 3)).copy()
+def film(count: int, fps: float | None, size: tuple[int, int] = (320, 180)) -> VideoClip:
+    return Footage(count, size, fps).clip
 
 
 @pytest.fixture(scope="module")
@@ -149,13 +131,14 @@ def test_an_image_that_cannot_be_so_small_is_refused(readers: Any) -> None:
 
 
 def test_a_video_is_a_row_of_images_one_a_second(readers: Any) -> None:
-    clip, reader = Clip(count=100, fps=30.0), readers().video
+    footage, reader = Footage(100, (320, 180), 30.0), readers().video
+    clip = footage.clip
     layout = plan(reader, clip)
     soft = Soft("<|video_pad|>", 66, (6, 11))
     assert layout.pieces == (
         "<image_id>0</image_id><image>", soft, *["</image><image>", soft] * 3, "</image>",
     )  # fmt: skip
-    assert not clip.asked
+    assert not footage.decoded
     views = reader.prepare(clip, layout).views()
     assert [caption for caption, _ in views] == ["0.0 s", "1.0 s", "2.0 s", "3.0 s"]
     assert [int(view[0, 0, 0]) for _, view in views] == [0, 30, 60, 90]
@@ -163,14 +146,14 @@ def test_a_video_is_a_row_of_images_one_a_second(readers: Any) -> None:
 
 def test_the_later_version_does_not_number_videos(readers: Any) -> None:
     found = readers(name="4.7, untied")
-    clip = Clip(count=2, fps=2.0)
+    clip = film(count=2, fps=2.0)
     assert plan(found.video, clip).pieces[0] == "<image>"
     assert plan(found.image, Picture((60, 60))).pieces[0] == "<image_id>0</image_id><image>"
 
 
 def test_frames_between_are_stacked_behind_their_second(readers: Any) -> None:
     files = {"video_preprocessor_config.json": {"stack_frames": 3, "max_slice_nums": 1}}
-    clip, reader = Clip(count=60, fps=30.0), readers(files).video
+    clip, reader = film(count=60, fps=30.0), readers(files).video
     layout = plan(reader, clip)
     assert len(layout.runs) == 4
     views = reader.prepare(clip, layout).views()
@@ -182,7 +165,7 @@ def test_frames_between_are_stacked_behind_their_second(readers: Any) -> None:
 
 
 def test_a_request_says_how_often_and_how_much_of_a_video(readers: Any) -> None:
-    reader, clip = readers().video, Clip(count=300, fps=30.0)
+    reader, clip = readers().video, film(count=300, fps=30.0)
     assert len(plan(reader, clip).runs) == 10
     assert len(plan(reader, clip, MediaRequest(fps=2)).runs) == 20
     assert len(plan(reader, clip, MediaRequest(fps=2, max_frames=5)).runs) == 5
@@ -203,11 +186,11 @@ def test_a_video_takes_no_more_than_it_may(most: int, count: int, fps: float | N
         }
     )  # fmt: skip
     reader = VideoReader(VideoSettings(), tower, number=False)
-    clip = Clip(count=count, fps=fps, size=(1280, 720))
+    clip = film(count=count, fps=fps, size=(1280, 720))
     found = plan(reader, clip, MediaRequest(max_tokens=most))
     assert 0 < found.count <= most
     with pytest.raises(ValueError, match="one moment takes"):
-        plan(reader, Clip(count=count, fps=fps, size=(9000, 90)), MediaRequest(max_tokens=3))
+        plan(reader, film(count=count, fps=fps, size=(9000, 90)), MediaRequest(max_tokens=3))
 
 
 @given(
@@ -217,10 +200,10 @@ def test_a_video_takes_no_more_than_it_may(most: int, count: int, fps: float | N
 def test_moments_are_few_enough_and_in_order(
     count: int, fps: float, most: int, stack: int, period: float
 ) -> None:
-    frame, seconds = clock(np.arange(count) / fps, fps), count / fps
+    clip = film(count, fps)
     for units in (
-        sampled(frame, seconds=seconds, most=most, stack=stack),
-        every(period, frame, seconds=seconds, most=most, stack=stack),
+        sampled(clip, most=most, stack=stack),
+        every(clip, 1 / period, most=most, stack=stack),
     ):
         assert all(0 <= index < count for unit in units for index in unit)
         mains = [unit[0] for unit in units] if stack < 3 else []
@@ -231,8 +214,46 @@ def test_moments_are_few_enough_and_in_order(
 
 
 def test_frames_that_are_not_evenly_spaced_are_found_by_their_times() -> None:
-    frame = clock(np.array([0.0, 0.1, 0.2, 5.0, 9.0]), 0.5)
+    frame = clock(Footage(5, fps=0.5, times=[0.0, 0.1, 0.2, 5.0, 9.0]).clip)
     assert [frame(moment) for moment in (0, 0.15, 4, 5, 8, 20)] == [0, 1, 2, 3, 3, 4]
+
+
+@pytest.mark.parametrize("stack", [1, 3])
+@pytest.mark.parametrize("fps", [60.0, 1e9, 1e308, float("inf"), 5e-324])
+def test_there_are_no_more_moments_than_frames(fps: float, stack: int) -> None:
+    for clip in (film(6, 30.0), film(6, None), Footage(2, fps=30.0, times=[0.0, 0.0]).clip):
+        units = every(clip, fps, most=50_000, stack=stack)
+        mains = [unit[0] for unit in units] if stack == 1 else []
+        assert len(units) <= (clip.count if fps > 1 else 1) * min(stack, 2)
+        assert units[0] == (clip.count - 1 if clip.timestamps[-1] == 0 else 0,)
+        if stack == 1 and fps > 1 and clip.count == 6:
+            assert mains == list(range(6))
+
+
+def test_a_video_is_decoded_once_and_its_frames_are_let_go(readers: Any) -> None:
+    files = {"video_preprocessor_config.json": {"stack_frames": 3, "max_slice_nums": 1}}
+    footage = Footage(100, (320, 180), 5.0)
+    for reader, frames in ((readers().video, 100), (readers(files).video, 60)):
+        footage = Footage(100, (320, 180), 5.0)
+        found = plan(reader, footage.clip, MediaRequest(fps=96 if frames == 100 else 1))
+        arrays = reader.prepare(footage.clip, found).arrays
+        assert len(arrays["patches"]) == 16 * found.count
+        assert len(footage.decoded) == frames
+        assert footage.passes == 1
+        assert footage.most_held <= 4
+
+
+@given(
+    st.lists(st.lists(st.integers(0, 9), min_size=1, max_size=4).map(tuple), min_size=1, max_size=9)
+)
+def test_units_in_any_order_get_their_frames(units: list[tuple[int, ...]]) -> None:
+    footage = Footage(10, (4, 4))
+    found = dict(pictures(footage.clip, units))
+    assert footage.passes == 1
+    for place, unit in enumerate(units):
+        frames = footage.clip.frames(sorted(set(unit)))
+        by_index = dict(zip(sorted(set(unit)), frames, strict=True))
+        assert (found[place] == canvas([by_index[index] for index in unit])).all()
 
 
 @pytest.mark.parametrize(
@@ -277,7 +298,7 @@ def test_both_ways_to_keep_settings_are_read(readers: Any) -> None:
 
 
 def test_videos_have_settings_of_their_own_or_those_of_images(readers: Any) -> None:
-    clip = Clip(count=1, fps=1.0, size=(1920, 1080))
+    clip = film(count=1, fps=1.0, size=(1920, 1080))
     pictures = {"preprocessor_config.json": {"max_slice_nums": 1}}
     videos = {"video_preprocessor_config.json": {"max_slice_nums": 36}}
     assert plan(readers(pictures).video, clip).count == 66
@@ -288,15 +309,15 @@ def test_videos_have_settings_of_their_own_or_those_of_images(readers: Any) -> N
 
 def test_frames_may_be_taken_as_they_are(readers: Any) -> None:
     files = {"video_preprocessor_config.json": {"do_sample_frames": False, "max_num_frames": 6}}
-    assert len(plan(readers(files).video, Clip(count=5, fps=30.0)).runs) == 5
-    assert len(plan(readers(files).video, Clip(count=50, fps=30.0)).runs) == 6
+    assert len(plan(readers(files).video, film(count=5, fps=30.0)).runs) == 5
+    assert len(plan(readers(files).video, film(count=50, fps=30.0)).runs) == 6
 
 
 @pytest.mark.parametrize(
     ("keys", "word"),
     [
-        ({"patch_size": 0}, "patch_size"), ({"patch_size": 16}, "14, as in config.json"),
-        ({"downsample_mode": "4x"}, "'16x', as in config.json"),
+        ({"patch_size": 0}, "patch_size"), ({"patch_size": 16}, "14, as config.json"),
+        ({"downsample_mode": "4x"}, "'16x', as config.json"),
         ({"downsample_mode": "2x"}, "downsample_mode"), ({"scale_resolution": 0}, "scale_resol"),
         ({"max_slice_nums": "many"}, "max_slice_nums"), ({"image_std": [1, 1, 0]}, "image_std"),
         ({"image_mean": [1, 1]}, "image_mean"), ({"do_resize": False}, "do_resize"),

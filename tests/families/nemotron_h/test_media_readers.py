@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import tracemalloc
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -16,12 +17,15 @@ from phyla.checkpoint import Checkpoint
 from phyla.checkpoint.checkpoint import TokenizerData
 from phyla.errors import CheckpointError
 from phyla.family import MediaReaders, MediaRequest, Plan, Soft
+from phyla.media import mel_filters
 from phyla.testing import read_tiny
+from phyla.testing.footage import Footage
 from phyla.testing.tokenizer import MARKS, tokenizer_json
 from phyla_families.nemotron_h.audio_reader import AudioReader
 from phyla_families.nemotron_h.config import Config
 from phyla_families.nemotron_h.image_reader import ImageReader
 from phyla_families.nemotron_h.media import media
+from phyla_families.nemotron_h.mel import MelFrames
 from phyla_families.nemotron_h.positions import stretched
 from phyla_families.nemotron_h.preprocessing import ImageSettings, MelSettings, VideoSettings
 from phyla_families.nemotron_h.projector import pixel_shuffle
@@ -33,6 +37,8 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from numpy.typing import NDArray
+
+    from phyla.media import VideoClip
 
 TABLE = read_tiny(Path(__file__).with_name("media_tiny.json"))
 CONFIG = TABLE["everything"].config
@@ -50,20 +56,13 @@ class Picture:
         return picture
 
 
-@dataclass
-class Clip:
-    size: tuple[int, int] = (64, 32)
-    count: int = 8
-    fps: float | None = 4.0
-    times: tuple[float, ...] = ()
-
-    @property
-    def timestamps(self) -> NDArray[np.float64]:
-        return np.array(self.times) if self.times else np.arange(self.count) / (self.fps or 1.0)
-
-    def frames(self, indices: Sequence[int]) -> NDArray[np.uint8]:
-        width, height = self.size
-        return np.stack([np.full((height, width, 3), index, np.uint8) for index in indices])
+def film(
+    size: tuple[int, int] = (64, 32),
+    count: int = 8,
+    fps: float | None = 4.0,
+    times: Sequence[float] | None = None,
+) -> VideoClip:
+    return Footage(count, size, fps, times).clip
 
 
 @dataclass
@@ -188,13 +187,13 @@ def test_an_overshoot_at_an_edge_is_kept_and_not_shown() -> None:
 
 def test_pixels_are_scaled_as_the_files_say() -> None:
     usual = ImageSettings()
-    np.testing.assert_allclose(usual.scale[0], 1 / 255 / 0.26862954)
-    np.testing.assert_allclose(usual.shift[0], -0.48145466 / 0.26862954)
+    np.testing.assert_allclose(usual.affine.scale[0], 1 / 255 / 0.26862954)
+    np.testing.assert_allclose(usual.affine.shift[0], -0.48145466 / 0.26862954)
     named: Any = {"norm_mean": [0.5, 0.5, 0.5], "norm_std": [0.25, 0.25, 0.25]}
     for kind in (ImageSettings, VideoSettings):
-        assert kind.model_validate(named).shift == (-2, -2, -2)
+        assert kind.model_validate(named).affine.shift == (-2, -2, -2)
     raw = ImageSettings(do_rescale=False, do_normalize=False)
-    assert (raw.scale, raw.shift) == ((1, 1, 1), (0, 0, 0))
+    assert (raw.affine.scale, raw.affine.shift) == ((1, 1, 1), (0, 0, 0))
 
 
 def test_blocks_are_joined_row_by_row() -> None:
@@ -227,7 +226,7 @@ def test_positions_of_a_square_as_large_as_the_table_are_the_table() -> None:
 
 
 def test_a_video_is_pairs_of_frames_behind_their_times() -> None:
-    found = plan(videos(), Clip(count=6))
+    found = plan(videos(), film(count=6))
     assert written(found) == (
         "Frame 1 sampled at 0.00 seconds and frame 2 sampled at 0.50 seconds: <img>[242]</img>\n"
         "Frame 3 sampled at 1.00 seconds: <img>[242]</img>"
@@ -237,15 +236,15 @@ def test_a_video_is_pairs_of_frames_behind_their_times() -> None:
 
 
 def test_frames_of_which_no_time_is_known_get_numbers() -> None:
-    found = plan(videos(num_frames=3), Clip(fps=None))
+    found = plan(videos(num_frames=3), film(fps=None))
     assert written(found).startswith("Frame 1 and frame 2: <img>")
     assert written(found).count("Frame 3: ") == 1
 
 
 def test_times_are_whole_milliseconds_for_a_frame_unless_the_rate_changes() -> None:
-    steady = Clip(count=300, fps=29.97)
+    steady = film(count=300, fps=29.97)
     assert "Frame 19 sampled at 8.91 seconds" in written(plan(videos(), steady))  # at 270 * 33 ms
-    uneven = Clip(count=4, fps=1.0, times=(2.0, 3.0, 9.0, 11.5))
+    uneven = film(count=4, fps=1.0, times=(2.0, 3.0, 9.0, 11.5))
     said = written(plan(videos(do_sample_frames=False), uneven))
     assert "Frame 3 sampled at 7.00 seconds and frame 4 sampled at 9.50 seconds" in said
 
@@ -267,12 +266,12 @@ def test_times_are_whole_milliseconds_for_a_frame_unless_the_rate_changes() -> N
 def test_frames_are_chosen_as_the_files_or_the_request_say(
     settings: dict[str, Any], request_: dict[str, Any], indices: tuple[int, ...]
 ) -> None:
-    layout: Any = plan(videos(**settings), Clip(), **request_).layout
+    layout: Any = plan(videos(**settings), film(), **request_).layout
     assert layout.indices == indices
 
 
 def test_a_long_video_is_not_looked_at_twice_a_second_for_ever() -> None:
-    assert len(plan(videos(), Clip(count=40_000, fps=25.0)).runs) == 64
+    assert len(plan(videos(), film(count=40_000, fps=25.0)).runs) == 64
 
 
 @given(
@@ -284,13 +283,19 @@ def test_a_long_video_is_not_looked_at_twice_a_second_for_ever() -> None:
 def test_no_video_takes_more_tokens_than_asked_for(
     width: int, height: int, count: int, tokens: int
 ) -> None:
-    clip = Clip((width, height), count)
+    clip = film((width, height), count)
     reader = videos(do_sample_frames=False)
     if tokens < -(-count // 2):
         with pytest.raises(ValueError, match="look at fewer frames"):
             plan(reader, clip, max_tokens=tokens)
     else:
         assert 1 <= plan(reader, clip, max_tokens=tokens).count <= tokens
+
+
+@pytest.mark.parametrize("fps", [1e308, float("inf"), 5e-324])
+def test_no_rate_is_too_high_or_too_low(fps: float) -> None:
+    layout: Any = plan(videos(), film(), fps=fps).layout
+    assert len(layout.indices) == (8 if fps > 1 else 1)
 
 
 def test_frames_may_be_made_square() -> None:
@@ -303,16 +308,20 @@ def test_frames_may_be_made_square() -> None:
 
 def test_a_video_without_frames_or_without_a_rate_is_refused() -> None:
     with pytest.raises(ValueError, match="no frame"):
-        plan(videos(), Clip(count=0))
+        plan(videos(), film(count=0))
+    single = written(plan(videos(), film(count=1, fps=None)))
+    assert single == "Frame 1: <img>[242]</img>"
     with pytest.raises(ValueError, match="source_fps"):
-        plan(videos(), Clip(count=2, fps=None, times=(0.0, 0.0)))
+        plan(videos(), film(count=2, fps=None, times=(0.0, 0.0)))
 
 
 def test_the_tower_gets_the_chosen_frames() -> None:
     reader = videos(video_target_num_patches=16)
-    clip: Any = Clip(count=20)
-    found = plan(reader, clip)
-    prepared = reader.prepare(clip, found)
+    footage = Footage(20, (64, 32), 4.0)
+    found = plan(reader, footage.clip)
+    prepared = reader.prepare(footage.clip, found)
+    assert footage.passes == 1
+    assert footage.most_held <= 2
     frames = prepared.arrays["frames"]
     assert frames.shape == (10, 32, 96, 3)
     assert frames[:, 0, 0, 0].tolist() == list(range(0, 20, 2))
@@ -395,9 +404,9 @@ def test_without_files_the_usual_settings_hold() -> None:
 
 def test_the_file_of_pictures_speaks_of_videos_too_where_there_is_no_other() -> None:
     own = {"preprocessor_config.json": {"video_target_num_patches": 16, "min_num_patches": 4}}
-    assert plan(readers(own).video, Clip((40, 40), 1)).count == 4
+    assert plan(readers(own).video, film((40, 40), 1)).count == 4
     both = {**own, "video_preprocessor_config.json": {"video_target_num_patches": 4}}
-    assert plan(readers(both).video, Clip((40, 40), 1)).count == 1
+    assert plan(readers(both).video, film((40, 40), 1)).count == 1
 
 
 @pytest.mark.parametrize(
@@ -426,3 +435,37 @@ def test_nonsense_in_a_file_is_refused_with_its_name(
     assert failure.value.file == file
     assert failure.value.field is not None
     assert failure.value.field.startswith(field)
+
+
+@pytest.mark.parametrize("at_once", [1, 7, 10**6])
+@pytest.mark.parametrize("samples", [320, 321, 479, 5000])
+def test_frames_of_a_sound_do_not_depend_on_how_many_are_made_at_once(
+    samples: int, at_once: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    wave = Sound(samples).samples(16000)
+    usual = MelFrames(MelSettings(), 40)
+    # Worked out in one piece, from the formula.
+    raised = wave.astype(np.float64)
+    raised[1:] -= 0.97 * wave[:-1].astype(np.float64)
+    padded = np.pad(raised, 256)
+    window = np.pad(np.hanning(400), 56)
+    frames = [padded[at : at + 512] * window for at in range(0, samples + 1, 160)]
+    power = np.abs(np.fft.rfft(frames)) ** 2
+    filters = mel_filters(40, 512, rate=16000, scale="slaney", equal_area=True)
+    monkeypatch.setattr("phyla_families.nemotron_h.mel._AT_ONCE", at_once)
+    np.testing.assert_allclose(
+        usual.log_mel(wave), np.log(power @ filters + 2.0**-24), rtol=1e-9, atol=1e-9
+    )
+
+
+def test_long_sounds_need_little_more_memory_than_their_frames() -> None:
+    wave = np.zeros(16000 * 60, np.float32)
+    mel = MelFrames(MelSettings(), 128)
+    tracemalloc.start()
+    try:
+        found = mel(wave)
+        peak = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    # Frames of 128 bins: 8 bytes for each while it is worked on, 4 in the end.
+    assert peak < 3 * found.nbytes + 16 * 2**20

@@ -14,23 +14,41 @@ import pytest
 
 from phyla.engine.layers import Allocation
 from phyla.family import Features, MediaRequest, MediaRun, Plan, Prepared, Soft, Step
-from phyla.testing import Forward, assert_close, prompt_ids, read_tiny, write_files
+from phyla.testing import MARKS, Forward, assert_close, prompt_ids, read_tiny, write_files
+from phyla.testing.footage import Footage
+from phyla.testing.media_parity import (
+    MediaParity,
+    Mixed,
+    beside,
+    resize_rows_first,
+    show_media,
+)
 from phyla.testing.reference import random_tensors, tensor_shapes
+from phyla.testing.sight import template
 from phyla_families.qwen3.image_reader import ImageReader
 from phyla_families.qwen3.preprocessing import ImageSettings, VideoSettings
 from phyla_families.qwen3.video_reader import VideoReader
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterator, Mapping, Sequence
 
     from numpy.typing import NDArray
 
+    from phyla.engine.media import MediaItem
+    from phyla.media import VideoClip
     from phyla.modality import Modality
 
 pytestmark = [pytest.mark.parity, pytest.mark.usefixtures("one_torch_thread")]
 
 TABLE = read_tiny(Path(__file__).with_name("media.json"))
 IMAGE, VIDEO, START, END = 270, 271, 272, 273
+# Their texts; those before them only take the ids up to 270.
+PLACES = ("<|image_pad|>", "<|video_pad|>", "<|vision_start|>", "<|vision_end|>")
+UNUSED = tuple(f"<|unused_{number}|>" for number in range(7))
+SHOWN = template(
+    image="<|vision_start|><|image_pad|><|vision_end|>",
+    video="<|vision_start|><|video_pad|><|vision_end|>",
+)
 # For the tiny towers, whose soft tokens are 8 pixels wide.
 SMALL_IMAGE = ImageSettings(shortest_edge=256, longest_edge=4096)  # pyright: ignore[reportCallIssue]
 SMALL_VIDEO = VideoSettings(shortest_edge=256, longest_edge=8192)  # pyright: ignore[reportCallIssue]
@@ -51,18 +69,8 @@ class Picture:
         return picture.astype(np.uint8)
 
 
-@dataclass
-class Clip:
-    size: tuple[int, int]
-    count: int
-    fps: float
-
-    @property
-    def timestamps(self) -> NDArray[np.float64]:
-        return np.arange(self.count) / self.fps
-
-    def frames(self, indices: Sequence[int]) -> NDArray[np.uint8]:
-        return np.stack([Picture(self.size, index % 7).pixels() for index in indices])
+def film(size: tuple[int, int], count: int, fps: float) -> VideoClip:
+    return Footage(count, size, fps, draw=lambda index: Picture(size, index % 7).pixels()).clip
 
 
 def image_size(item: Picture, settings: ImageSettings, block: int) -> tuple[int, int]:
@@ -105,7 +113,7 @@ def test_videos_get_the_references_frames_sizes_and_times(capped: bool) -> None:
         fps = float(generator.choice([12.5, 24, 25, 29.97, 30, 60, 1.5]))
         if max(width, height) > 200 * min(width, height):
             continue
-        clip: Any = Clip((width, height), total, fps)
+        clip = film((width, height), total, fps)
         plan = reader.plan(clip, MediaRequest())
         layout: Any = plan.layout
         metadata: Any = SimpleNamespace(total_num_frames=total, fps=fps)
@@ -127,7 +135,7 @@ SIZES = [(640, 480), (33, 47), (301, 31), (31, 301), (100, 100), (257, 255), (77
 
 
 @pytest.mark.parametrize("size", SIZES)
-def test_pixels_are_the_references(size: tuple[int, int]) -> None:
+def test_pixels_are_the_references(size: tuple[int, int], monkeypatch: pytest.MonkeyPatch) -> None:
     from PIL import Image
     from transformers.models.qwen2_vl.image_processing_pil_qwen2_vl import Qwen2VLImageProcessorPil
 
@@ -135,6 +143,7 @@ def test_pixels_are_the_references(size: tuple[int, int]) -> None:
     reader = ImageReader(ImageSettings(), 32)
     plan = reader.plan(picture, MediaRequest())
     prepared = reader.prepare(picture, plan)
+    resize_rows_first(monkeypatch)
     processor = Qwen2VLImageProcessorPil(
         size={"shortest_edge": 65536, "longest_edge": 16777216},
         patch_size=16,
@@ -168,7 +177,7 @@ class Item:
 
     @classmethod
     def video(cls, size: tuple[int, int], count: int) -> Item:
-        reader, clip = VideoReader(SMALL_VIDEO, 8, 2), Clip(size, count, 4.0)
+        reader, clip = VideoReader(SMALL_VIDEO, 8, 2), film(size, count, 4.0)
         plan = reader.plan(clip, MediaRequest())  # pyright: ignore[reportArgumentType]
         return cls("video", plan, reader.prepare(clip, plan))  # pyright: ignore[reportArgumentType]
 
@@ -178,21 +187,44 @@ class Item:
 
     @property
     def patches(self) -> tuple[NDArray[np.float32], list[int]]:
-        """`pixel_values` and the grid, cut as transformers' processors do it."""
-        arrays = self.prepared.arrays
-        frames = arrays["frames"] * arrays["scale"] + arrays["shift"]
-        if len(frames) % 2:
-            frames = np.concatenate([frames, frames[-1:]])
-        count, height, width, _ = frames.shape
-        cut = frames.reshape(count // 2, 2, height // 8, 2, 4, width // 8, 2, 4, 3)
-        ordered = cut.transpose(0, 2, 5, 3, 6, 8, 1, 4, 7)
-        return ordered.reshape(-1, 96), [count // 2, height // 4, width // 4]
+        """`pixel_values` and the grid."""
+        return patches(self.prepared.arrays)
+
+
+def patches(arrays: Mapping[str, NDArray[Any]]) -> tuple[NDArray[np.float32], list[int]]:
+    """`pixel_values` and the grid, cut as transformers' processors do it."""
+    frames = arrays["frames"] * arrays["scale"] + arrays["shift"]
+    if len(frames) % 2:
+        frames = np.concatenate([frames, frames[-1:]])
+    count, height, width, _ = frames.shape
+    cut = frames.reshape(count // 2, 2, height // 8, 2, 4, width // 8, 2, 4, 3)
+    ordered = cut.transpose(0, 2, 5, 3, 6, 8, 1, 4, 7)
+    return ordered.reshape(-1, 96), [count // 2, height // 4, width // 4]
 
 
 @dataclass
 class Pair:
+    folder: Path
     forward: Forward
     reference: Any
+
+    def logits(
+        self, ids: Sequence[int], seen: Sequence[tuple[Modality, Mapping[str, NDArray[Any]]]]
+    ) -> NDArray[np.float32]:
+        """The reference's logits `[T, V]`, of pictures and videos as we prepare them."""
+        import torch
+
+        kinds = [{IMAGE: 1, VIDEO: 2}.get(token, 0) for token in ids]
+        with torch.no_grad():
+            return (
+                self.reference(
+                    input_ids=torch.tensor([list(ids)]),
+                    mm_token_type_ids=torch.tensor([kinds], dtype=torch.int32),
+                    **reference_inputs(seen),
+                )
+                .logits[0]
+                .numpy()
+            )
 
 
 @pytest.fixture(scope="module", params=list(TABLE))
@@ -207,10 +239,21 @@ def pair(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactor
     AutoModelForImageTextToText.from_config(known).save_pretrained(folder)
     tensors = random_tensors(tensor_shapes(folder), seed=0, dtype="float32")
     write_files(folder, config, tensors)
+    pixels = {"patch_size": 4, "merge_size": 2, "temporal_patch_size": 2}
+    size = {"shortest_edge": 256, "longest_edge": 4096}
+    show_media(
+        folder,
+        chat_template=SHOWN,
+        marks=(*MARKS, *UNUSED, *PLACES),
+        preprocessing={
+            "preprocessor_config.json": {"size": size, **pixels},
+            "video_preprocessor_config.json": {"size": size, **pixels},
+        },
+    )
     reference = AutoModelForImageTextToText.from_pretrained(
         folder, dtype=torch.float32, attn_implementation="eager"
     )
-    return Pair(Forward(folder), reference.eval())
+    return Pair(folder, Forward(folder), reference.eval())
 
 
 @pytest.fixture(scope="module")
@@ -267,7 +310,9 @@ def prompt(items: Sequence[Item]) -> tuple[list[int], list[MediaRun], list[int]]
     return ids, runs, [kinds.get(token, 0) for token in ids]
 
 
-def reference_inputs(items: Sequence[Item]) -> dict[str, Any]:
+def reference_inputs(
+    seen: Sequence[tuple[Modality, Mapping[str, NDArray[Any]]]],
+) -> dict[str, Any]:
     import torch
 
     inputs: dict[str, Any] = {}
@@ -275,18 +320,22 @@ def reference_inputs(items: Sequence[Item]) -> dict[str, Any]:
         ("image", "pixel_values", "image_grid_thw"),
         ("video", "pixel_values_videos", "video_grid_thw"),
     ):
-        chosen = [item.patches for item in items if item.modality == modality]
+        chosen = [patches(arrays) for kind, arrays in seen if kind == modality]
         if chosen:
             inputs[values] = torch.tensor(np.concatenate([pixels for pixels, _ in chosen]))
             inputs[grids] = torch.tensor([grid for _, grid in chosen])
     return inputs
 
 
+def as_seen(items: Sequence[Item]) -> list[tuple[Modality, Mapping[str, NDArray[Any]]]]:
+    return [(item.modality, item.prepared.arrays) for item in items]
+
+
 def test_positions_are_the_references(pair: Pair, items: list[Item]) -> None:
     import torch
 
     ids, runs, kinds = prompt(items)
-    inputs = reference_inputs(items)
+    inputs = reference_inputs(as_seen(items))
     expected, delta = pair.reference.model.get_rope_index(
         torch.tensor([ids]),
         mm_token_type_ids=torch.tensor([kinds], dtype=torch.int32),
@@ -335,15 +384,20 @@ def our_logits(
 
 
 def test_logits_after_media_are_the_references(pair: Pair, items: list[Item]) -> None:
-    import torch
-
-    ids, runs, kinds = prompt(items)
+    ids, runs, _ = prompt(items)
     extra = prompt_ids(6, seed=3)
-    with torch.no_grad():
-        expected = pair.reference(
-            input_ids=torch.tensor([ids + extra]),
-            mm_token_type_ids=torch.tensor([kinds + [0] * len(extra)], dtype=torch.int32),
-            **reference_inputs(items),
-        ).logits[0]
-    found = our_logits(pair, ids, runs, items, extra)
-    assert_close(found, expected.numpy(), tolerance=2e-4)
+    expected = pair.logits(ids + extra, as_seen(items))
+    assert_close(our_logits(pair, ids, runs, items, extra), expected)
+
+
+@pytest.fixture(scope="module")
+def mixed(pair: Pair) -> Iterator[Mixed]:
+    def logits(ids: Sequence[int], items: Sequence[MediaItem]) -> NDArray[np.float32]:
+        return pair.logits(ids, [(item.modality, item.arrays) for item in items])
+
+    with beside(pair.folder, logits) as both:
+        yield both
+
+
+class TestMixedPrompt(MediaParity):
+    pass

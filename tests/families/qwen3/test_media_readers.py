@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -16,6 +16,7 @@ from phyla.errors import CheckpointError
 from phyla.family import MediaReaders, MediaRequest, Plan, Soft
 from phyla.registry import discover
 from phyla.testing import read_tiny
+from phyla.testing.footage import Footage
 from phyla_families.qwen3.image_reader import ImageReader
 from phyla_families.qwen3.preprocessing import ImageSettings, VideoSettings
 from phyla_families.qwen3.video_reader import VideoReader
@@ -26,6 +27,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from phyla.checkpoint import Checkpoint
+    from phyla.media import VideoClip
 
 TABLE = read_tiny(Path(__file__).with_name("media.json"))
 ANY = MediaRequest()
@@ -40,27 +42,10 @@ class Picture:
         return np.full((height, width, 3), (200, 100, 50), np.uint8)
 
 
-@dataclass
-class Clip:
-    """Of a steady rate, unless it is told its times."""
-
-    size: tuple[int, int]
-    count: int
-    fps: float | None
-    times: Sequence[float] | None = None
-    asked: list[int] = field(default_factory=list[int])
-
-    @property
-    def timestamps(self) -> NDArray[np.float64]:
-        if self.times is not None:
-            return np.array(self.times)
-        return np.arange(self.count) / (self.fps or 25)
-
-    def frames(self, indices: Sequence[int]) -> NDArray[np.uint8]:
-        self.asked = list(indices)
-        width, height = self.size
-        shades = [np.full((height, width, 3), index % 256, np.uint8) for index in indices]
-        return np.stack(shades)
+def film(
+    size: tuple[int, int], count: int, fps: float | None, times: Sequence[float] | None = None
+) -> VideoClip:
+    return Footage(count, size, fps, times).clip
 
 
 IMAGES: Any = ImageReader(ImageSettings(), 32)
@@ -137,13 +122,13 @@ def test_a_prepared_picture_is_one_frame_of_bytes_and_how_to_scale_them() -> Non
 @pytest.mark.parametrize(
     ("clip", "frames", "grid", "starts"),
     [
-        (Clip((640, 360), 240, 24.0), 20, (11, 20), ["0.3", "1.3", "2.4"]),
-        (Clip((1280, 720), 75, 25.0), 6, (22, 40), ["0.3", "1.5", "2.7"]),
-        (Clip((320, 240), 10, 30.0), 4, (8, 10), ["0.1", "0.2"]),
+        (film((640, 360), 240, 24.0), 20, (11, 20), ["0.3", "1.3", "2.4"]),
+        (film((1280, 720), 75, 25.0), 6, (22, 40), ["0.3", "1.5", "2.7"]),
+        (film((320, 240), 10, 30.0), 4, (8, 10), ["0.1", "0.2"]),
     ],
 )
 def test_a_video_takes_the_frames_and_soft_tokens_of_the_published_models(
-    clip: Clip, frames: int, grid: tuple[int, int], starts: list[str]
+    clip: VideoClip, frames: int, grid: tuple[int, int], starts: list[str]
 ) -> None:
     plan = VIDEOS.plan(clip, ANY)
     assert len(plan.layout.indices) == frames
@@ -158,7 +143,7 @@ def test_a_video_takes_the_frames_and_soft_tokens_of_the_published_models(
 
 
 def test_a_frame_gets_its_share_of_the_budget_where_the_file_says_so() -> None:
-    plan = CAPPED.plan(Clip((1280, 720), 75, 25.0), ANY)
+    plan = CAPPED.plan(film((1280, 720), 75, 25.0), ANY)
     assert plan.runs == (Soft("<|video_pad|>", 720, (20, 36)),) * 3
 
 
@@ -173,16 +158,16 @@ def test_a_frame_gets_its_share_of_the_budget_where_the_file_says_so() -> None:
     ],
 )
 def test_a_request_says_how_many_frames_are_looked_at(request_: MediaRequest, frames: int) -> None:
-    assert len(VIDEOS.plan(Clip((64, 64), 240, 24.0), request_).layout.indices) == frames
+    assert len(VIDEOS.plan(film((64, 64), 240, 24.0), request_).layout.indices) == frames
 
 
 def test_the_last_frame_fills_a_pair_alone() -> None:
-    clip = Clip((64, 64), 240, 24.0)
-    plan = VIDEOS.plan(clip, MediaRequest(max_frames=5))
+    footage = Footage(240, (64, 64), 24.0)
+    plan = VIDEOS.plan(footage.clip, MediaRequest(max_frames=5))
     assert len(plan.runs) == 3
     assert plan.pieces[-3] == "<10.0 seconds><|vision_start|>"  # of frame 239 alone
-    prepared = VIDEOS.prepare(clip, plan)
-    assert clip.asked == [0, 60, 120, 179, 239]
+    prepared = VIDEOS.prepare(footage.clip, plan)
+    assert footage.decoded == [0, 60, 120, 179, 239]
     assert prepared.arrays["frames"].shape[0] == 5
     assert [caption for caption, _ in prepared.views()] == [
         "0.00 s", "2.50 s", "5.00 s", "7.46 s", "9.96 s",
@@ -190,38 +175,59 @@ def test_the_last_frame_fills_a_pair_alone() -> None:
 
 
 def test_a_video_of_one_frame_is_read_like_two_equal_ones() -> None:
-    plan = VIDEOS.plan(Clip((640, 480), 1, 30.0), ANY)
+    plan = VIDEOS.plan(film((640, 480), 1, 30.0), ANY)
     assert plan.pieces[0] == "<0.0 seconds><|vision_start|>"
     assert len(plan.runs) == 1
 
 
 @pytest.mark.parametrize("most", [3, 17, 100])
 def test_a_video_takes_no_more_soft_tokens_than_are_allowed(most: int) -> None:
-    plan = VIDEOS.plan(Clip((1280, 720), 75, 25.0), MediaRequest(max_tokens=most))
+    plan = VIDEOS.plan(film((1280, 720), 75, 25.0), MediaRequest(max_tokens=most))
     assert len(plan.runs) == 3
     assert plan.count <= most
 
 
 def test_fewer_soft_tokens_than_pairs_of_frames_are_refused() -> None:
     with pytest.raises(ValueError, match=r"6 of its frames take at least 3 .* 'max_frames'"):
-        VIDEOS.plan(Clip((1280, 720), 75, 25.0), MediaRequest(max_tokens=2))
+        VIDEOS.plan(film((1280, 720), 75, 25.0), MediaRequest(max_tokens=2))
 
 
 def test_a_video_whose_rate_changes_shows_the_times_of_its_frames() -> None:
     times = [*np.arange(8) / 2, *(3.5 + np.arange(1, 9) * 2)]
-    plan = VIDEOS.plan(Clip((64, 64), 16, 0.8, times), MediaRequest(fps=0.4))
+    plan = VIDEOS.plan(film((64, 64), 16, 0.8, times), MediaRequest(fps=0.4))
     assert plan.layout.seconds == tuple(times[index] for index in plan.layout.indices)
     late = [time + 5 for time in times]
-    assert VIDEOS.plan(Clip((64, 64), 16, 0.8, late), MediaRequest(fps=0.4)) == plan
+    assert VIDEOS.plan(film((64, 64), 16, 0.8, late), MediaRequest(fps=0.4)) == plan
 
 
 def test_frames_without_a_rate_go_by_their_times() -> None:
-    clip = Clip((64, 64), 11, None)
-    assert VIDEOS.plan(clip, ANY) == VIDEOS.plan(replace(clip, fps=25.0), ANY)
-    with pytest.raises(ValueError, match="say it with 'fps'"):
-        VIDEOS.plan(Clip((64, 64), 3, None, [0.0, 0.0, 0.0]), ANY)
+    timed = film((64, 64), 11, None, (np.arange(11) / 25).tolist())
+    assert VIDEOS.plan(timed, ANY) == VIDEOS.plan(film((64, 64), 11, 25.0), ANY)
+    with pytest.raises(ValueError, match="'source_fps'"):
+        VIDEOS.plan(film((64, 64), 3, None, [0.0, 0.0, 0.0]), ANY)
     with pytest.raises(ValueError, match="no frame"):
-        VIDEOS.plan(Clip((64, 64), 0, 25.0), ANY)
+        VIDEOS.plan(film((64, 64), 0, 25.0), ANY)
+
+
+def test_a_single_picture_is_a_video_of_one_second() -> None:
+    plan = VIDEOS.plan(film((64, 64), 1, None), ANY)
+    assert plan.layout.seconds == (0.0,)
+    assert len(plan.runs) == 1
+
+
+@pytest.mark.parametrize("fps", [1e308, float("inf"), 5e-324])
+def test_no_rate_is_too_high_or_too_low(fps: float) -> None:
+    frames = len(VIDEOS.plan(film((64, 64), 9, 25.0), MediaRequest(fps=fps)).layout.indices)
+    assert frames == (9 if fps > 1 else 4)
+
+
+def test_a_video_is_decoded_once_and_its_frames_are_let_go() -> None:
+    footage = Footage(100, (200, 120), 25.0)
+    plan = VIDEOS.plan(footage.clip, MediaRequest(fps=24.0))
+    VIDEOS.prepare(footage.clip, plan)
+    assert len(footage.decoded) == 96
+    assert footage.passes == 1
+    assert footage.most_held <= 2
 
 
 def test_a_conversation_without_a_template_marks_them_alike() -> None:
@@ -247,7 +253,7 @@ def planned(found: MediaReaders, size: tuple[int, int] = (64, 48)) -> tuple[Plan
     assert image is not None
     assert video is not None
     picture: Any = Picture(size)
-    clip: Any = Clip(size, 8, 4.0)
+    clip: Any = film(size, 8, 4.0)
     return image.plan(picture, ANY), video.plan(clip, ANY)
 
 
@@ -294,7 +300,7 @@ def test_the_file_of_both_goes_first(checkpoint: Checkpoint) -> None:
         ("preprocessor_config", {"size": {"shortest_edge": 0}}, "shortest_edge .* greater than 0"),
         ("preprocessor_config", {"size": {"longest_edge": 9}}, "at most its 'longest_edge'"),
         ("preprocessor_config", {"patch_size": 0}, "patch_size .* greater than 0"),
-        ("preprocessor_config", {"patch_size": 14}, "patch_size should be 4, as the tower's"),
+        ("preprocessor_config", {"patch_size": 14}, "patch_size should be 4, as config"),
         ("preprocessor_config", {"merge_size": "two"}, "merge_size .* an integer"),
         ("preprocessor_config", {"image_mean": 0.5}, "image_mean .* a list"),
         ("preprocessor_config", {"image_std": [0, 1, 1]}, "image_std.* greater than 0"),
