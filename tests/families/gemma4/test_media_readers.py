@@ -105,7 +105,7 @@ def test_the_largest_budget_that_is_allowed_is_taken(allowed: int | None, budget
 @pytest.mark.parametrize(
     ("size", "request_", "words"),
     [
-        ((640, 480), {"max_tokens": 69}, "at least 70 tokens"),
+        ((640, 480), {"max_tokens": 62}, "at least 63 tokens, and 62 .* raise 'max_tokens'"),
         ((0, 480), {}, "no pixels"),
         ((480, 0), {}, "no pixels"),
         ((3000, 20), {}, "sides differ"),
@@ -117,6 +117,10 @@ def test_an_image_that_cannot_be_read_is_told(
     short = Look(side=48, longest=100, budget=280, resample=3)
     with pytest.raises(ValueError, match=words):
         plan(ImageReader(short), Picture(*size), **request_)
+
+
+def test_an_image_that_leaves_some_of_the_smallest_budget_unused_may_take_just_that() -> None:
+    assert plan(ImageReader(LOOK), Picture(640, 480), max_tokens=63).count == 63
 
 
 @pytest.mark.parametrize(("width", "height"), [(97, 61), (912, 672)])
