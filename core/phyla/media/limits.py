@@ -19,6 +19,8 @@ class MediaLimits:
         max_audio_seconds: the longest sound.
         max_video_seconds: the longest video.
         max_frames: the most frames that a video may hold, whether or not they are asked for.
+        files: whether paths and `file:` URLs are opened. A program that passes on what others send
+            turns it off; texts then are data URLs, base64, or http(s) URLs where those are allowed.
         http: whether http and https URLs are fetched. Private addresses never are.
         http_seconds: for how many seconds one fetch may go on, from its first redirect to its last
             byte.
@@ -33,6 +35,7 @@ class MediaLimits:
     max_audio_seconds: float = 3600.0
     max_video_seconds: float = 3600.0
     max_frames: int = 100_000
+    files: bool = True
     http: bool = False
     http_seconds: float = 20.0
     hosts: tuple[str, ...] | None = None
@@ -47,8 +50,9 @@ class MediaLimits:
             number = isinstance(value, int | float) and not isinstance(value, bool)
             if not (number and 0 < value < inf):
                 raise _out_of_range(field, "a positive number of seconds", value)
-        if type(self.http) is not bool:
-            raise _out_of_range("http", "true or false", self.http)
+        for field in ("files", "http"):
+            if type(getattr(self, field)) is not bool:
+                raise _out_of_range(field, "true or false", getattr(self, field))
         if self.hosts is None:
             return
         if not isinstance(self.hosts, tuple) or not all(

@@ -138,11 +138,17 @@ def _text(text: str, item: Item) -> Blob:
             f"URLs that begin with {name}: are not read.",
             "Pass an http, https, file or data URL, a path or bytes.",
         )
-    if _exists(text):
+    if item.limits.files and _exists(text):
         return _path(Path(text), item)
     data = _plain_base64(text, item)
     if data is not None:
         return Blob(data)
+    if not item.limits.files:
+        raise item.error(
+            f"{shown(text)} is no base64 text of an image, sound or video, and files are not read "
+            "here.",
+            "Pass the bytes, or a data: URL.",
+        )
     raise item.error(
         f"{shown(text)} is neither the path of a file nor base64 text of an image, sound or video.",
         "Check the path, or pass the bytes themselves.",
@@ -159,6 +165,9 @@ def _exists(text: str) -> bool:
 
 
 def _path(path: Path, item: Item) -> Blob:
+    if not item.limits.files:
+        # The same words whether it is there or not.
+        raise item.error("files are not read here.", "Pass the bytes, or a data: URL.")
     open_file(path, item).close()
     return Blob(path=path)
 

@@ -200,3 +200,18 @@ def test_every_public_name_resolves():
         assert getattr(phyla.media, name) is not None
     with pytest.raises(AttributeError, match="nothing"):
         _ = phyla.media.nothing  # pyright: ignore[reportAttributeAccessIssue]
+
+
+def test_where_files_are_not_read_nobody_learns_of_them(tmp_path):
+    (tmp_path / "a.png").write_bytes(PNG)
+    closed = MediaLimits(files=False)
+    said = set()
+    for name in ("a.png", "b.png"):
+        path = tmp_path / name
+        for source in (str(path), path, path.as_uri()):
+            with pytest.raises(MediaError) as failure:
+                open_image(source, limits=closed)
+            said.add(str(failure.value).replace(name, ""))
+    assert len(said) == 2  # of a text that might be base64, and of what can only be a path
+    for source in (PNG, TEXT, f"data:image/png;base64,{TEXT}"):
+        assert is_red(source, limits=closed)
