@@ -72,7 +72,7 @@ def user(*parts: dict[str, Any]) -> dict[str, Any]:
 
 
 def sights(
-    table: Mapping[str, Tiny], *, registry: Registry | None = None, most: int = 2
+    table: Mapping[str, Tiny], *, registry: Registry | None = None, most: int = 1
 ) -> Callable[..., Iterator[Engine]]:
     """A module-scoped fixture that runs through tiny checkpoints with towers; call it `seeing`.
 

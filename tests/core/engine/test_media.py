@@ -36,6 +36,7 @@ seeing = sights(
         "recurrences": sighted("rmrf"),
     },
     registry=sighted_registry(),
+    most=2,
 )
 
 

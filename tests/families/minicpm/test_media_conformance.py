@@ -49,7 +49,6 @@ seeing = sights(
         )
         for name in ("4.6", "4.7, untied", "4.7 of experts")
     },
-    most=3,
 )
 
 
