@@ -161,6 +161,8 @@ def _options() -> argparse.Namespace:
     options = parser.parse_args()
     if (options.model is None) != bool(options.types or options.long_decode):
         parser.error("name a MODEL, or --types or --long-decode, which bring their own")
+    if options.long_decode is not None and options.long_decode < 150:
+        parser.error("--long-decode needs at least 150 steps, for a trend to show")
     return options
 
 

@@ -60,13 +60,21 @@ def read_quantization(config: Mapping[str, Any]) -> Quantization:
             hint=FP8_HINT,
         )
     if method not in (None, "mlx"):
+        # Several tools write FP8, and say so in keys of their own.
+        inner = " ".join(
+            str(entry.get(name, "")) for name in ("quant_algo", "format", "weight_bits")
+        )
+        fp8 = "fp8" in f"{method} {inner}".lower() or "float-quantized" in inner
+        what = f"{method!r} in FP8" if fp8 else f"{method!r}"
         raise CheckpointError(
-            f"The weights are quantized with {method!r}, which Phyla does not read.",
+            f"The weights are quantized with {what}, which Phyla does not read.",
             file="config.json",
             found=method,
             expected="MLX quantization, or none",
             field=f"{key}.quant_method",
-            hint="Use an MLX conversion of the model, or its unquantized original.",
+            hint=FP8_HINT
+            if fp8
+            else "Use an MLX conversion of the model, or its unquantized original.",
         )
     if "bits" not in entry and "group_size" not in entry:
         raise _wrong(key, found=sorted(entry), expected="an object with `bits` and `group_size`")

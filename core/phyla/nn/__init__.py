@@ -15,6 +15,7 @@ from phyla.nn.decoder import (
     DecoderLayer,
     GatedMLP,
     Layer,
+    scaled,
 )
 from phyla.nn.delta_net import DeltaNetShape, GatedDeltaNet
 from phyla.nn.delta_rule import gated_delta_rule
@@ -80,6 +81,7 @@ __all__ = [
     "gelu_tanh",
     "join_linears",
     "reorder_outputs",
+    "scaled",
     "silu",
     "swiglu",
     "through_experts",

@@ -195,7 +195,12 @@ class DecoderLayer(nn.Module):
         return x + self._branch(self.mlp(self.post_attention_layernorm(x)))
 
     def _branch(self, out: mx.array) -> mx.array:
-        return out if self.residual_scale == 1.0 else out * self.residual_scale
+        return scaled(out, self.residual_scale)
+
+
+def scaled(x: mx.array, by: float) -> mx.array:
+    """`x * by`, rounded once: a factor in half precision would be off by up to a quarter percent."""
+    return x if by == 1.0 else (x.astype(mx.float32) * by).astype(x.dtype)
 
 
 class Layer(Protocol):
@@ -276,7 +281,12 @@ class CausalDecoder(Model):
     def embed(self, step: Step) -> mx.array:
         """`[B, T]` ids to `[B, T, D]`."""
         hidden = self.embed_tokens(step.ids)
-        return hidden if self.embedding_scale == 1.0 else hidden * self.embedding_scale
+        # In float32, whatever type the table is kept in: the caller says what is computed in.
+        return (
+            hidden
+            if self.embedding_scale == 1.0
+            else hidden.astype(mx.float32) * (self.embedding_scale)
+        )
 
     def __call__(self, hidden: mx.array, step: Step, caches: Sequence[Any]) -> mx.array:
         """Run the layers and the final norm."""
@@ -304,6 +314,5 @@ class CausalDecoder(Model):
 
     def logits(self, hidden: mx.array) -> mx.array:
         """`[..., D]` to `[..., V]`."""
-        if self.head_scale != 1.0:
-            hidden = hidden * self.head_scale
+        hidden = scaled(hidden, self.head_scale)
         return self.embed_tokens.as_linear(hidden) if self.tied else self.lm_head(hidden)

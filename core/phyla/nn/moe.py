@@ -184,4 +184,4 @@ class SparseMoE(nn.Module):
         if self.normalize:
             weights = weights / weights.sum(axis=-1, keepdims=True)
         out = self.switch_mlp(tokens, chosen)
-        return (out * weights[..., None].astype(x.dtype)).sum(axis=1).reshape(x.shape)
+        return weighted_sum(out, weights).reshape(x.shape)

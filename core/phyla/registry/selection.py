@@ -98,10 +98,16 @@ def unclaimed(
     """The error of no family; tells what is close to it, and which plugins are missing and why."""
     for _, family in claims:
         if model_type is not None and (what := family.siblings.get(model_type)):
+            types = dict.fromkeys(
+                known
+                for _, other in claims
+                if other.name == family.name
+                for known in other.model_types
+            )
             return UnsupportedModelError(
                 f"Model type {model_type!r} is {what}; no installed family runs it.",
                 model_type=model_type,
-                hint=f"Use a model of {family.name}: {', '.join(family.model_types)}.",
+                hint=f"Use a model of {family.name}: {', '.join(types)}.",
             )
     known = sorted({known for _, family in claims for known in family.model_types})
     who = "No installed family" if name is None else f"No architecture of family {name!r}"

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import mlx.core as mx
 import mlx.nn as nn
 
-from phyla.nn import CausalDecoder, GatedMLP, LatentAttention, LatentShape
+from phyla.nn import CausalDecoder, GatedMLP, LatentAttention, LatentShape, scaled
 
 if TYPE_CHECKING:
     from phyla.family import AttentionCache, CacheKind
@@ -49,8 +49,9 @@ class Layer(nn.Module):
 
     def __call__(self, x: mx.array, rotation: Rotation, cache: AttentionCache) -> mx.array:
         """`[B, T, D]` to `[B, T, D]`."""
-        x = x + self.self_attn(self.input_layernorm(x), rotation, cache) * self.residual_scale
-        return x + self.mlp(self.post_attention_layernorm(x)) * self.residual_scale
+        attended = self.self_attn(self.input_layernorm(x), rotation, cache)
+        x = x + scaled(attended, self.residual_scale)
+        return x + scaled(self.mlp(self.post_attention_layernorm(x)), self.residual_scale)
 
 
 def _shape(config: LatentConfig) -> LatentShape:

@@ -9,6 +9,7 @@ from pydantic import Field, model_validator
 
 from phyla.family import text_keys
 from phyla_families.qwen3.config import Config
+from phyla_families.qwen3.siblings import refuse_siblings
 from phyla_families.qwen3.vision_config import VisionConfig, holds_tower, with_vision
 
 if TYPE_CHECKING:
@@ -32,6 +33,7 @@ class VlConfig(Config):
         if not isinstance(data, Mapping):
             return data
         outer = cast("Mapping[str, Any]", data)
+        refuse_siblings(outer)
         raw = with_vision(text_keys(outer), outer)
         # The classes' own: a width, the pairs of each axis, and a router without a key for it.
         raw.setdefault("head_dim", 128)

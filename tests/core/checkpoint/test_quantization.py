@@ -125,3 +125,16 @@ def test_the_checkpoint_carries_scheme_and_overrides(write_folder) -> None:
     checkpoint = open_checkpoint(write_folder(config={"quantization": entry}))
     assert checkpoint.quantization == QuantizationScheme(bits=4, group_size=64)
     assert checkpoint.overrides == {"lm_head": None}
+
+
+@pytest.mark.parametrize(
+    "entry",
+    [
+        {"quant_method": "modelopt", "quant_algo": "FP8"},
+        {"quant_method": "compressed-tensors", "format": "float-quantized"},
+        {"quant_method": "fbgemm_fp8"},
+    ],
+)
+def test_fp8_is_named_whoever_wrote_it(entry):
+    with pytest.raises(CheckpointError, match="FP8"):
+        read_quantization({"quantization_config": entry})

@@ -166,3 +166,15 @@ def test_packed_text_of_minicpm_v_equals_its_plain_values(tmp_path: Path) -> Non
     )
     unpacked, packed = (Forward(folder, dtype=each) for each in ("float32", "stored"))
     assert_close(packed.logits(PROMPT), unpacked.logits(PROMPT))
+
+
+@pytest.mark.parametrize("name", ["untied", "latent, tied"])
+def test_a_file_in_half_precision_computes_in_float32_where_that_is_asked_for(
+    name: str, tmp_path: Path
+) -> None:
+    """The scaled embedding, too, which the file's own type would round."""
+    config = read_tiny(Path(__file__).with_name("tiny.json"))[name].config
+    folder = write_checkpoint(tmp_path / "half", config, dtype="bfloat16")
+    ids = prompt_ids(20)
+    whole = Forward(folder, dtype="float32").logits(ids)
+    assert_close(Forward(folder, dtype="stored").logits(ids), whole)

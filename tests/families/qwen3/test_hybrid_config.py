@@ -157,6 +157,6 @@ def test_what_looks_alike_is_refused_by_its_name(kind: str) -> None:
     "head", ["Qwen3ForSequenceClassification", "Qwen3_5ForTokenClassification"]
 )
 def test_another_head_is_refused(head: str) -> None:
-    for read in (Config.read, Qwen3Config.read):
+    for read in (Config.read, Qwen3Config.read, VlConfig.read):
         with pytest.raises(UnsupportedModelError, match=head):
             read({**TEXT, "architectures": [head]})
