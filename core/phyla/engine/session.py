@@ -192,8 +192,15 @@ class Session:
 
         Raises:
             PhylaError: as `append_tokens` raises it.
-            RequestError: the array has another shape, or holds what is no number.
+            RequestError: the array has another shape, or holds what is no number; or the model has
+                embeddings for each layer (Gemma 4 E2B and E4B).
         """
+        if self._strand.runtime.model.needs_ids:
+            raise RequestError(
+                "This model's layers look up the tokens' ids, which embeddings do not have.",
+                field="embeddings",
+                hint="Append tokens or text.",
+            )
         values = _floats(embeddings)
         width = self._strand.width
         if values.ndim != 2 or values.shape[1] != width or not len(values):

@@ -48,6 +48,11 @@ class Model(nn.Module):
         return False
 
     @property
+    def needs_ids(self) -> bool:
+        """Whether layers look at token ids too, so that embeddings alone say too little."""
+        return False
+
+    @property
     def extent_boundary(self) -> int | None:
         """Where there is one: sequences that may grow longer than this are computed differently.
 

@@ -99,6 +99,11 @@ class Gemma4(Model):
         return Features(hidden.astype(self.norm.weight.dtype))
 
     @property
+    def needs_ids(self) -> bool:
+        """With embeddings for each layer, each token's row is looked up by its id."""
+        return bool(self.config.hidden_size_per_layer_input)
+
+    @property
     def rotates_keys(self) -> bool:
         """Both rotations can be moved."""
         return self.rope.turns and self.global_rope.turns

@@ -44,4 +44,6 @@ def _sibling(raw: Mapping[str, Any]) -> str | None:
     for name in names if isinstance(names, list | tuple) else ():
         if str(name).endswith(_OTHER_HEADS):
             return f"a Qwen3 with another head than a language model's ({name})"
+        if str(name).startswith("Qwen3") and str(name).endswith("Model"):
+            return f"a Qwen3 without a language model's head, an encoder ({name})"
     return None

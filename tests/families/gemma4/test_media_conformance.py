@@ -5,6 +5,10 @@ from __future__ import annotations
 from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
+import pytest
+
+import phyla
 from phyla.testing import MARKS, read_tiny
 from phyla.testing.sight import MediaConformance, sights, template
 
@@ -36,3 +40,23 @@ seeing = sights(
 
 class TestConformance(MediaConformance):
     pass
+
+
+def test_embeddings_alone_are_refused_where_each_layer_looks_up_ids(tmp_path: Path) -> None:
+    table = read_tiny(Path(__file__).with_name("tiny.json"))
+    seen = set()
+    for number, tiny in enumerate(table.values()):
+        text = tiny.config.get("text_config", tiny.config)
+        own = bool(text.get("hidden_size_per_layer_input"))
+        if own in seen:
+            continue
+        seen.add(own)
+        engine = phyla.load(tiny.write(tmp_path / str(number)))
+        with engine, engine.session() as session:
+            rows = np.zeros((2, text["hidden_size"]), np.float32)
+            if own:
+                with pytest.raises(phyla.RequestError, match="ids"):
+                    session.append_embeddings(rows)
+            else:
+                assert session.append_embeddings(rows) == 2
+    assert seen == {True, False}

@@ -154,7 +154,7 @@ def test_what_looks_alike_is_refused_by_its_name(kind: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "head", ["Qwen3ForSequenceClassification", "Qwen3_5ForTokenClassification"]
+    "head", ["Qwen3ForSequenceClassification", "Qwen3_5ForTokenClassification", "Qwen3Model"]
 )
 def test_another_head_is_refused(head: str) -> None:
     for read in (Config.read, Qwen3Config.read, VlConfig.read):
