@@ -29,10 +29,15 @@ if TYPE_CHECKING:
 GREEDY: Mapping[str, Any] = {"temperature": 0, "max_tokens": 6, "ignore_eos": True}
 
 
-def template(**shown: str) -> str:
-    """The usual chat template, with what it writes for each modality: `image="<image>"`."""
+def template(
+    *, image: str | None = None, audio: str | None = None, video: str | None = None
+) -> str:
+    """The usual chat template, with what it writes for each modality; None shows nothing of it."""
+    shown = {"image": image, "audio": audio, "video": video}
     cases = "".join(
-        f"{{% elif part.type == '{modality}' %}}{written}" for modality, written in shown.items()
+        f"{{% elif part.type == '{modality}' %}}{written}"
+        for modality, written in shown.items()
+        if written is not None
     )
     return CHATML.replace(
         "{{ message.content }}",
@@ -56,9 +61,9 @@ def tone(hertz: float, *, seconds: float = 0.9, rate: int = 16000) -> NDArray[np
     )
 
 
-def image(seed: int, **size: int) -> dict[str, Any]:
+def image(seed: int, *, height: int = 40, width: int = 56) -> dict[str, Any]:
     """A content part."""
-    return {"type": "image", "source": picture(seed, **size)}
+    return {"type": "image", "source": picture(seed, height=height, width=width)}
 
 
 def text(said: str) -> dict[str, Any]:
