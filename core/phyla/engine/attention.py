@@ -101,9 +101,7 @@ def attend_one(
     grouped = (queries * scale).reshape(count, rows[0][0].shape[1], -1, 1, dim)
     each = [grouped] if count == 1 else mx.split(grouped, count)
     outs = [
-        _few(query, keys, values)
-        if keys.shape[2] < _KEYS_FOR_PARTS
-        else _many(query[:, :, :, 0], keys, values)
+        (_few if keys.shape[2] < _KEYS_FOR_PARTS else _many)(query, keys, values)
         for query, (keys, values) in zip(each, rows, strict=True)
     ]
     out = outs[0] if count == 1 else mx.concatenate(outs)
@@ -111,20 +109,20 @@ def attend_one(
 
 
 def _few(query: mx.array, keys: mx.array, values: mx.array) -> mx.array:
-    """`[1, kv_heads, group, 1, key_dim]` over few keys, to `[1, heads, 1, value_dim]`."""
+    """`[1, kv_heads, group, 1, key_dim]` over few keys, to the same with `value_dim`."""
     # One row at a time a product is quicker than for a few together, which a BLAS makes threads for.
-    scores = query @ keys[:, :, None].swapaxes(-1, -2)
-    out = mx.softmax(scores, axis=-1, precise=True) @ values[:, :, None]
-    return out.reshape(1, -1, 1, values.shape[3])
+    scores = query @ mx.expand_dims(keys, 2).swapaxes(-1, -2)
+    return mx.softmax(scores, axis=-1, precise=True) @ mx.expand_dims(values, 2)
 
 
 def _many(query: mx.array, keys: mx.array, values: mx.array) -> mx.array:
-    """`[1, kv_heads, group, key_dim]` over many keys, to `[1, heads, 1, value_dim]`."""
+    """`[1, kv_heads, group, 1, key_dim]` over many keys, to the same with `value_dim`."""
+    query = query[:, :, :, 0]
     scores = query @ keys.swapaxes(-1, -2)
     # A power of two costs half of an exponential, which with many keys is more than the operations.
     weights = mx.power(2.0, (scores - scores.max(axis=-1, keepdims=True)) * _LOG2_E)
     out = (weights @ values) / weights.sum(axis=-1, keepdims=True)
-    return out.reshape(1, -1, 1, values.shape[3])
+    return mx.expand_dims(out, 3)
 
 
 def _seen(
