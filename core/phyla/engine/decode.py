@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import mlx.core as mx
 
-from phyla.backend import on_cpu
 from phyla.engine.features import NO_MEDIA
 from phyla.engine.rows import stack
 from phyla.errors import CancelledError
@@ -22,10 +21,6 @@ if TYPE_CHECKING:
     from phyla.engine.layers import Layers
     from phyla.engine.sampling import Sampled, Sampler
     from phyla.family import Model, Tap
-
-
-_HEAD_ROWS = 2
-_FEW_ROWS = 8
 
 
 class Cursor:
@@ -196,16 +191,7 @@ def feed(
 
 def _last_logits(model: Model, hidden: mx.array) -> list[mx.array]:
     """The logits `[V]` of each row's last position, in float32."""
-    rows = hidden[:, -1]
-    count = rows.shape[0]
-    # On a CPU a BLAS rearranges a matrix before it multiplies several rows by it, which for a few
-    # rows costs more than reading the matrix once more for every two.
-    size = _HEAD_ROWS if on_cpu() and count <= _FEW_ROWS else count
-    return [
-        row
-        for start in range(0, count, size)
-        for row in model.logits(rows[start : start + size]).astype(mx.float32)
-    ]
+    return list(model.logits(hidden[:, -1]).astype(mx.float32))
 
 
 class _Mark(NamedTuple):

@@ -1,33 +1,141 @@
-"""How matrices lie in memory on a CPU. Changes no value and no shape."""
+"""How matrices lie in memory on a CPU. Changes no value and no shape.
+
+A layer multiplies rows by the transpose of its matrix `[out, in]`. If there are more outputs than
+inputs, a BLAS does that fastest for one or two rows where the transpose is what lies in memory in
+order, by column; for more rows where the matrix is, by row (MKL, 49152 x 576: one row takes 6 against
+10 ms, eight take 29 against 15). So such a matrix is turned when what it is asked for has changed
+for good: a few turns of a conversation after many requests at once, or the other way.
+"""
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import mlx.core as mx
 import mlx.nn as nn
+from mlx.utils import tree_unflatten
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
 
 _AT_ONCE = 2
 
+# With fewer rows than this a matrix by column is faster.
+_SEVERAL = 5
+# With more rows than this it makes little difference, and a prompt is being read.
+_MANY = 32
+
+# So many products in a row have to ask for the other layout, since turning costs as much as it saves
+# in about as many. Back to one row it takes longer: requests that come together do so again.
+_PATIENCE = 16
+_PATIENCE_BACK = 48
+# So many matrices have the same patience; not all are turned in one step.
+_TOGETHER = 4
+
+# A product with several rows is faster in blocks of so many outputs.
+_BLOCK = 128
+
+# By column, several rows are multiplied two by two where a matrix is larger than any cache.
+_TWO_BY_TWO = 2**25
+
+
+class _Matrix:
+    """Decides how one matrix lies.
+
+    Args:
+        patience: beyond the usual.
+    """
+
+    def __init__(self, patience: int) -> None:
+        self._patience = patience
+        self._by_row = False
+        self._against = 0
+
+    def arranged(self, weight: mx.array, rows: int) -> mx.array:
+        """The matrix as it shall lie from now on, a product with so many rows being asked for."""
+        if rows > _MANY:
+            return weight
+        self._against = self._against + 1 if (rows >= _SEVERAL) != self._by_row else 0
+        if self._against <= self._patience + (_PATIENCE_BACK if self._by_row else _PATIENCE):
+            return weight
+        self._by_row, self._against = not self._by_row, 0
+        return mx.contiguous(weight) if self._by_row else mx.contiguous(weight.T).T
+
+    def product(self, x: mx.array, weight: mx.array) -> mx.array:
+        """`x @ weight.T` in the form that suits how the matrix lies."""
+        outputs, inputs = weight.shape
+        rows = x.size // inputs
+        if not 2 < rows <= _MANY:
+            return x @ weight.T
+        if self._by_row and outputs % _BLOCK == 0:
+            blocks = weight.reshape(-1, _BLOCK, inputs).swapaxes(1, 2)
+            out = (x.reshape(1, rows, inputs) @ blocks).swapaxes(0, 1)
+        elif not self._by_row and rows <= 8 and weight.nbytes > _TWO_BY_TWO:
+            flat = x.reshape(rows, inputs)
+            out = mx.concatenate([flat[at : at + 2] @ weight.T for at in range(0, rows, 2)])
+        else:
+            return x @ weight.T
+        return out.reshape(*x.shape[:-1], outputs)
+
+
+class TurningLinear(nn.Linear):
+    """An `nn.Linear` whose matrix is turned as needed."""
+
+    def __init__(self, linear: nn.Linear, patience: int) -> None:
+        nn.Module.__init__(self)
+        dict.update(self, linear)
+        self._matrix = _Matrix(patience)
+
+    def __call__(self, x: mx.array) -> mx.array:
+        """`[..., in]` to `[..., out]`."""
+        self.weight = self._matrix.arranged(self.weight, x.size // x.shape[-1])
+        out = self._matrix.product(x, self.weight)
+        return out + self.bias if "bias" in self else out
+
+
+class TurningEmbedding(nn.Embedding):
+    """An `nn.Embedding` whose table, where it serves as the head, is turned as needed."""
+
+    def __init__(self, embedding: nn.Embedding, patience: int) -> None:
+        nn.Module.__init__(self)
+        dict.update(self, embedding)
+        self._matrix = _Matrix(patience)
+
+    def as_linear(self, x: mx.array) -> mx.array:
+        """`[..., dim]` to `[..., tokens]`."""
+        self.weight = self._matrix.arranged(self.weight, x.size // x.shape[-1])
+        return self._matrix.product(x, self.weight)
+
 
 def arrange_for_cpu(model: nn.Module) -> None:
-    """Lay out wide float32 matrices by column, in place.
-
-    Decoding multiplies one row at a time by the transpose of `[out, in]`. Where there are more
-    outputs than inputs, a BLAS reads that twice as fast if the transpose is what lies in memory in
-    order (MKL, 49152 x 576: 6.8 against 13.4 ms); with many rows, and for narrow matrices, it makes
-    no difference or the other way is faster.
-    """
-    wide = [
-        module
-        for module in model.modules()
-        if isinstance(module, nn.Linear | nn.Embedding)
-        and module.weight.dtype == mx.float32
-        and module.weight.shape[0] > module.weight.shape[1]
-    ]
+    """Lay out wide float32 matrices by column, in place, and have them turned as needed."""
+    wide = {id(module): module for _, module in _wide(model)}
+    turning: dict[int, nn.Module] = {}
     # MLX runs one operation per stream at a time, and this one on one core.
     streams = [mx.new_stream(mx.cpu) for _ in range(_AT_ONCE)]
-    for start in range(0, len(wide), _AT_ONCE):
-        together = wide[start : start + _AT_ONCE]
-        for module, stream in zip(together, streams, strict=False):
+    modules = list(wide.items())
+    for start in range(0, len(modules), _AT_ONCE):
+        together = modules[start : start + _AT_ONCE]
+        for (_, module), stream in zip(together, streams, strict=False):
             module.weight = mx.contiguous(module.weight.T, stream=stream).T
         # Few by few, so that few matrices are held twice.
-        mx.eval([module.weight for module in together])
+        mx.eval([module.weight for _, module in together])
+        for place, (key, module) in enumerate(together, start):
+            turning[key] = _turning(module, place // _TOGETHER)
+    named = [(name, turning[id(module)]) for name, module in _wide(model)]
+    model.update_modules(tree_unflatten(named))
+
+
+def _turning(module: nn.Linear | nn.Embedding, patience: int) -> nn.Module:
+    if isinstance(module, nn.Linear):
+        return TurningLinear(module, patience)
+    return TurningEmbedding(module, patience)
+
+
+def _wide(model: nn.Module) -> Iterator[tuple[str, nn.Linear | nn.Embedding]]:
+    """The matrices that it concerns; a family's own kinds of layers are left as they are."""
+    for name, module in model.named_modules():
+        if type(module) in (nn.Linear, nn.Embedding) and module.weight.dtype == mx.float32:
+            outputs, inputs = module.weight.shape
+            if outputs > inputs:
+                yield name, module
