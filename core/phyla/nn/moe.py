@@ -135,19 +135,19 @@ def through_experts(
     """Run tokens `[N, D]` through experts `chosen` `[N, K]`; gives `[N, K, out]`.
 
     `run(rows, experts, in_order)` gets one row `[1, D]` for each pair of a token and an expert,
-    stacked, and the numbers of the experts; with many pairs those are in ascending order.
+    stacked, and the numbers of the experts; with many pairs those are in ascending order. The row of
+    a single token comes once for all of its experts.
     """
     count, per_token = chosen.shape
     flat = chosen.reshape(-1)
-    tokens = mx.repeat(mx.arange(count), per_token)
-    in_order = flat.size >= _SORT_FROM
-    order = mx.argsort(flat) if in_order else None
-    if order is not None:
-        flat, tokens = flat[order], tokens[order]
-    out = run(x[tokens][:, None, :], flat, in_order)[:, 0, :]
-    if order is not None:
-        out = out[mx.argsort(order)]
-    return out.reshape(count, per_token, -1)
+    if count == 1:
+        return run(x[:, None, :], flat, False).reshape(1, per_token, -1)
+    if flat.size < _SORT_FROM:
+        tokens = mx.repeat(mx.arange(count), per_token)
+        return run(x[tokens][:, None, :], flat, False).reshape(count, per_token, -1)
+    order = mx.argsort(flat)
+    out = run(x[order // per_token][:, None, :], flat[order], True)[:, 0, :]
+    return out[mx.argsort(order)].reshape(count, per_token, -1)
 
 
 def weighted_sum(out: mx.array, weights: mx.array) -> mx.array:
@@ -179,7 +179,7 @@ class SparseMoE(nn.Module):
         """`[..., D]` to `[..., D]`; the router's softmax is in float32."""
         tokens = x.reshape(-1, x.shape[-1])
         weights = mx.softmax(self.gate(tokens).astype(mx.float32), axis=-1)
-        chosen = mx.argpartition(-weights, kth=self.per_token - 1, axis=-1)[:, : self.per_token]
+        chosen = mx.argpartition(weights, kth=-self.per_token, axis=-1)[:, -self.per_token :]
         weights = mx.take_along_axis(weights, chosen, axis=-1)
         if self.normalize:
             weights = weights / weights.sum(axis=-1, keepdims=True)
