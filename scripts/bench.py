@@ -44,13 +44,25 @@ from phyla.benchmark import DECODE_PROMPT, PROMPT_SIZES, random_ids
 from phyla.cli.units import size_text
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Callable, Iterator, Mapping, Sequence
 
     from bench_peers.wire import Timed
 
 FOLDER = Path(__file__).parent / "bench_peers"
 OURS = "phyla"
 KNOWN = ("mlx-lm", "mlx-lm+mkl")
+
+# What each option measures instead of the comparison, and the options that it goes by.
+COMPARED = frozenset(
+    {"model", "peers", "runs", "loads", "prompt_sizes", "decode", "dtype", "budget", "json"}
+)
+INSTEAD: Mapping[str, frozenset[str]] = {
+    "streams": COMPARED - {"prompt_sizes"},
+    "warm": frozenset({"model", "runs"}),
+    "classifier": frozenset({"model", "runs", "decode", "dtype"}),
+    "types": frozenset({"runs", "decode", "json"}),
+    "long_decode": frozenset(),
+}
 
 
 @dataclass
@@ -125,10 +137,10 @@ def _options() -> argparse.Namespace:
     )
     parser.add_argument("model", nargs="?", help="a folder, a Hub id, a .gguf file, or demo")
     parser.add_argument("--peers", type=_peers, default=["mlx-lm"], help="names with commas")
-    parser.add_argument("--runs", type=int, default=5, help="rounds to take medians of (5)")
-    parser.add_argument("--loads", type=int, default=3, help="times to start each peer (3)")
+    parser.add_argument("--runs", type=_count, default=5, help="rounds to take medians of (5)")
+    parser.add_argument("--loads", type=_count, default=3, help="times to start each peer (3)")
     parser.add_argument("--prompt-sizes", type=_sizes, default=PROMPT_SIZES, metavar="N,N,...")
-    parser.add_argument("--decode", type=int, default=64, help="tokens to write (64)")
+    parser.add_argument("--decode", type=_count, default=64, help="tokens to write (64)")
     parser.add_argument("--dtype", help="as for phyla.load")
     parser.add_argument(
         "--budget",
@@ -144,7 +156,10 @@ def _options() -> argparse.Namespace:
         "--streams", type=_sizes, metavar="N,N,...", help="measure so many prompts at once"
     )
     parser.add_argument(
-        "--warm", type=int, metavar="N", help="measure the prompt cache with N tokens, and no peer"
+        "--warm",
+        type=_count,
+        metavar="N",
+        help="measure the prompt cache with N tokens, and no peer",
     )
     parser.add_argument(
         "--types",
@@ -155,15 +170,45 @@ def _options() -> argparse.Namespace:
         help="measure small models of every type, or of these",
     )
     parser.add_argument(
-        "--long-decode", type=int, metavar="N", help="measure N steps of hybrid models, and no peer"
+        "--long-decode",
+        type=_count,
+        metavar="N",
+        help="measure N steps of hybrid models, and no peer",
     )
     parser.add_argument("--json", type=Path, metavar="FILE", help="write every value there")
     options = parser.parse_args()
-    if (options.model is None) != bool(options.types or options.long_decode):
+    _check(parser, options)
+    return options
+
+
+def _check(parser: argparse.ArgumentParser, options: argparse.Namespace) -> None:
+    """Refuse what would be left out in silence."""
+    # Parsed again onto an empty form: a default fills no place that is there.
+    form = argparse.Namespace(**dict.fromkeys(vars(options)))
+    filled = vars(parser.parse_args(namespace=form))
+    given = {name for name, value in filled.items() if value is not None}
+    chosen = [name for name in INSTEAD if name in given]
+    if len(chosen) > 1 and chosen != ["types", "long_decode"]:
+        parser.error(f"{_flags(chosen)} measure different things: give one of them")
+    if ("model" in given) == ("types" in chosen or "long_decode" in chosen):
         parser.error("name a MODEL, or --types or --long-decode, which bring their own")
+    used = frozenset[str]().union(*(INSTEAD[name] for name in chosen)) if chosen else COMPARED
+    unused = given - used - set(chosen)
+    if unused:
+        parser.error(f"{_flags(chosen)} does not go by {_flags(sorted(unused))}")
     if options.long_decode is not None and options.long_decode < 150:
         parser.error("--long-decode needs at least 150 steps, for a trend to show")
-    return options
+
+
+def _flags(names: Sequence[str]) -> str:
+    return " and ".join("--" + name.replace("_", "-") for name in names)
+
+
+def _count(text: str) -> int:
+    number = int(text)
+    if number < 1:
+        raise argparse.ArgumentTypeError(f"{number} is not at least 1")
+    return number
 
 
 def _peers(text: str) -> list[str]:
@@ -183,7 +228,7 @@ def _types(text: str) -> tuple[str, ...]:
 
 
 def _sizes(text: str) -> tuple[int, ...]:
-    return tuple(int(part) for part in text.split(","))
+    return tuple(map(_count, text.split(",")))
 
 
 # The peers.

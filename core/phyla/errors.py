@@ -61,8 +61,14 @@ class ConfigError(CheckpointError):
 
     def __init__(self, family: str, key: str, expected: str, found: object) -> None:
         self.family, self.key = family, key
+        if key == "config.json":  # Several keys that do not go together.
+            message = f"{family}: config.json: expected {expected}."
+        elif expected == "present":
+            message = f"{family}: config.json has no {key!r}."
+        else:
+            message = f"{family}: config key {key!r} should be {expected}, found {found!r}."
         super().__init__(
-            f"{family}: config key {key!r} should be {expected}, found {found!r}.",
+            message,
             file="config.json",
             found=found,
             expected=expected,

@@ -184,12 +184,16 @@ def inspect(
     from phyla.engine.resolve import checkpoint_options
     from phyla.engine.template import ChatTemplate
     from phyla.engine.weight_plan import plan_weights
+    from phyla.engine.weights import check_weights
 
     blueprint = plan(checkpoint, family, dtype=dtype)
     precision = blueprint.precision
-    weights = plan_weights(checkpoint, family.weights(blueprint.config, checkpoint))
+    rules = family.weights(blueprint.config, checkpoint)
+    weights = plan_weights(checkpoint, rules)
     # Its arrays are lazy: building it costs neither memory nor time.
-    kinds = family.model(blueprint.config).cache_kinds()
+    model = family.model(blueprint.config)
+    check_weights(model, checkpoint, rules)
+    kinds = model.cache_kinds()
     template = ChatTemplate(checkpoint.chat_templates, blueprint.tokenizer.special_tokens)
     found, error = _template_report(template, blueprint)
     marks, calls = blueprint.dialect.reasoning, blueprint.dialect.tools

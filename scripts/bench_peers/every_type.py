@@ -10,6 +10,7 @@ import statistics
 import subprocess
 import sys
 import tempfile
+from contextlib import closing
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -141,9 +142,11 @@ def _python(script: str, *arguments: str) -> None:
 def _row(name: str, folder: Path, *, runs: int, decode: int) -> Row:
     model = MODELS[name]
     script, extra = WORKERS[model.peer]
-    ours = Side(Process(FOLDER / "phyla_worker.py", [str(folder), "float32"]))
-    theirs = Side(Process(FOLDER / script, [str(folder), *extra]))
-    try:
+    with (
+        closing(Process(FOLDER / "phyla_worker.py", [str(folder), "float32"])) as worker,
+        closing(Process(FOLDER / script, [str(folder), *extra])) as peer,
+    ):
+        ours, theirs = Side(worker), Side(peer)
         for side in (ours, theirs):
             side.process.decode(_drawn(DECODE_PROMPT, 0), 4)
         for turn in range(runs):
@@ -154,9 +157,6 @@ def _row(name: str, folder: Path, *, runs: int, decode: int) -> Row:
                 side.tokens.append(timed.tokens)
             for size in (SHORT, LONG):
                 ours.add(str(size), ours.process.prefill(_drawn(size, 4 * turn + 3)))
-    finally:
-        ours.process.close()
-        theirs.process.close()
     return Row(
         name=name,
         peer=model.peer,

@@ -504,7 +504,7 @@ class Pool(Generic[L]):
         if length < most:
             return because(
                 "snapshot",
-                f"The common part is {most} tokens long, but the layers cannot be brought back to "
+                f"{most} tokens could be reused, but the layers cannot be brought back to "
                 f"that length; the nearest state kept is at {length} tokens.",
             )
         if matched == len(found.closest.key):

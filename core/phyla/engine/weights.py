@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Protocol, runtime_checkable
+from typing import TYPE_CHECKING, Protocol, TypeAlias, runtime_checkable
 
 import mlx.core as mx
 import mlx.nn as nn
@@ -43,6 +43,40 @@ class _Quantizable(Protocol):
     ) -> nn.Module: ...
 
 
+_Checked: TypeAlias = (
+    "tuple[dict[str, Placed], dict[str, PackedLayer], dict[str, QuantizationScheme]]"
+)
+
+
+def check_weights(model: nn.Module, checkpoint: Checkpoint, rules: Sequence[WeightRule]) -> None:
+    """Check by the headers that a checkpoint fits a model with unset weights; nothing is read.
+
+    Raises:
+        CheckpointError: as `load_weights` has it.
+    """
+    _checked(dict(tree_flatten(model.parameters())), checkpoint, rules)
+
+
+def _checked(
+    parameters: Mapping[str, mx.array], checkpoint: Checkpoint, rules: Sequence[WeightRule]
+) -> _Checked:
+    """The file's tensors by the model's names, its packed layers, and how those are packed."""
+    placed = place(checkpoint.tensors, rules)
+    layers = {
+        path: layer
+        for path, layer in packed_layers(placed).items()
+        if f"{path}.weight" in parameters
+    }
+    _check_names(placed, parameters, layers)
+    declared = declared_schemes(checkpoint, rules)
+    schemes = {
+        path: scheme_of(layer, declared, width=_width(parameters[f"{path}.weight"]))
+        for path, layer in layers.items()
+    }
+    _check_shapes(placed, parameters, layers, schemes)
+    return placed, layers, schemes
+
+
 def load_weights(
     model: nn.Module, checkpoint: Checkpoint, rules: Sequence[WeightRule], precision: Precision
 ) -> None:
@@ -63,21 +97,8 @@ def load_weights(
         CheckpointError: before anything is read or changed: a tensor has no use, a parameter no
             tensor, a shape or a quantization does not fit, or a rule does not.
     """
-    placed = place(checkpoint.tensors, rules)
     parameters: dict[str, mx.array] = dict(tree_flatten(model.parameters()))
-    layers = {
-        path: layer
-        for path, layer in packed_layers(placed).items()
-        if f"{path}.weight" in parameters
-    }
-    _check_names(placed, parameters, layers)
-    declared = declared_schemes(checkpoint, rules)
-    schemes = {
-        path: scheme_of(layer, declared, width=_width(parameters[f"{path}.weight"]))
-        for path, layer in layers.items()
-    }
-    _check_shapes(placed, parameters, layers, schemes)
-
+    placed, layers, schemes = _checked(parameters, checkpoint, rules)
     kept = _quantize_modules(model, schemes) if precision.weights == "stored" else set()
     wide = wide_parameters(model)
     reader = _Reader(checkpoint.load())

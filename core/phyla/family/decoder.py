@@ -24,7 +24,7 @@ class DecoderConfig(FamilyConfig):
         head_dim: `kv_channels`, else `hidden_size / num_attention_heads`, when the key is absent.
         num_key_value_heads: `num_attention_heads` when the key is absent.
         hidden_act: what stands between the two projections of an MLP; one of `activations`.
-        tie_word_embeddings: None when the key is absent; the loader then goes by whether the file
+        tie_word_embeddings: None when the key is absent; `settle` then goes by whether the file
             holds a head.
     """
 
@@ -101,11 +101,14 @@ class DecoderConfig(FamilyConfig):
         return self
 
     def settle(self, checkpoint: Checkpoint) -> Self:
-        """Tie the head to the embedding when config.json says so or the file holds no head."""
-        tied = bool(self.tie_word_embeddings) or not any(
-            name.endswith("lm_head.weight") for name in checkpoint.tensors
-        )
-        return self.model_copy(update={"tie_word_embeddings": tied})
+        """Where config.json does not say whether the head is tied, go by whether the file holds one.
+
+        A head that config.json speaks of and the file does not hold is for the loader to miss.
+        """
+        if self.tie_word_embeddings is not None:
+            return self
+        held = any(name.endswith("lm_head.weight") for name in checkpoint.tensors)
+        return self.model_copy(update={"tie_word_embeddings": not held})
 
     @property
     def tied(self) -> bool:

@@ -14,6 +14,9 @@ Many tokens go in chunks (the paper's section 3.3). In a chunk, with G the runni
 `L[i, j] = exp(G_i - G_j)` for j up to i, the corrections u of all its tokens solve one triangular
 system, `(I + A) u = beta (v - exp(G) S^T k)` with `A = beta (K K^T) L` below the diagonal. All
 systems are inverted at once; what goes from chunk to chunk is a few products with S.
+
+One token that forgets everything makes G so large that the small g beside it would drown in it.
+So G is kept as the sum of two: of multiples of a power of two, which is exact, and of what is left.
 """
 
 from __future__ import annotations
@@ -29,6 +32,11 @@ _CHUNK = 64
 _CHUNK_ON_CPU = 32
 
 _LOG2_E = math.log2(math.e)
+
+# The exponential of this, and of anything below, is zero in float32.
+_FORGOTTEN = -104.0
+# Multiples of it, up to the sum of a chunk's decays, are exact in float32: 64 * 104 * 2**11 < 2**24.
+_COARSE = 2.0**-11
 
 
 def gated_delta_rule(
@@ -113,14 +121,14 @@ def _in_chunks(
     turned = keys.swapaxes(-1, -2)
     values = _cut(values, size, key_heads, group)
     beta = _cut(beta[..., None], size, key_heads, group)
-    total = mx.cumsum(_cut(decay[..., None], size, key_heads, group)[..., 0], axis=-1)  # G
+    coarse, fine = _running_sum(_cut(decay[..., None], size, key_heads, group)[..., 0])  # G
 
     place = mx.arange(size)
     # Hidden before the exponential: what lies above the diagonal may overflow.
-    gaps = mx.where(place[:, None] >= place, total[..., None] - total[..., None, :], -math.inf)
-    lasting = _exp(gaps)  # L
-    since_start = _exp(total)[..., None]
-    until_end = _exp(total[..., -1:] - total)[..., None]
+    gaps = (coarse[..., None] - coarse[..., None, :]) + (fine[..., None] - fine[..., None, :])
+    lasting = _exp(mx.where(place[:, None] >= place, gaps, -math.inf))  # L
+    since_start = _exp(coarse + fine)[..., None]
+    until_end = _exp((coarse[..., -1:] - coarse) + (fine[..., -1:] - fine))[..., None]
 
     overlaps = both @ turned  # (B, K, 1, chunks, 2 * size, size)
     system = mx.where(place[:, None] > place, overlaps[..., :size, :] * (lasting * beta), 0.0)
@@ -140,6 +148,13 @@ def _in_chunks(
     out = outputs[0] if len(outputs) == 1 else mx.concatenate(outputs, axis=3)
     out = out.reshape(rows, value_heads, -1, value_dim)[:, :, :length].swapaxes(1, 2)
     return out, state.reshape(rows, value_heads, key_dim, value_dim)
+
+
+def _running_sum(decay: mx.array) -> tuple[mx.array, mx.array]:
+    """G as two terms, of which the first is exact and the second small; differences keep digits."""
+    decay = mx.maximum(decay, _FORGOTTEN)
+    coarse = mx.round(decay / _COARSE) * _COARSE
+    return mx.cumsum(coarse, axis=-1), mx.cumsum(decay - coarse, axis=-1)
 
 
 def _exp(x: mx.array) -> mx.array:

@@ -16,7 +16,8 @@ class SigmoidRouter(Wide):
     A learnt bias, which balances the experts' load (Wang et al. 2024, arXiv:2408.15664), decides
     with the score who is chosen; how much the chosen count is up to the score alone. With groups,
     only experts of the best groups are eligible; a group is as good as its two best experts.
-    All of it is computed in float32.
+    All of it is computed in float32, with the projection's weight in float32 too, as the reference
+    keeps it for Nemotron 3: rounded to 16 bits, it would choose other experts here and there.
 
     Args:
         dim: width of the hidden states.
@@ -30,7 +31,7 @@ class SigmoidRouter(Wide):
         kept_groups: how many of them are eligible.
     """
 
-    float32 = ("expert_bias",)
+    float32 = ("expert_bias", "proj.weight")
 
     def __init__(
         self,

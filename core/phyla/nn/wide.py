@@ -13,7 +13,7 @@ class Wide(nn.Module):
     They are small, and the block computes with them in float32.
 
     Attributes:
-        float32: their names.
+        float32: their names, from the block on; one of a linear map counts while it is not packed.
     """
 
     float32: ClassVar[tuple[str, ...]]

@@ -36,6 +36,7 @@ class Config(DecoderConfig):
         layer_types: `conv` or `full_attention`, one for each layer.
         conv_L_cache: how many tokens a short convolution sees.
         num_dense_layers: how many layers of a mixture of experts, the first ones, have none.
+        num_key_value_heads: 8 when the key is absent.
         vision_config: the tower; None for a model of text alone, and after `settle` where the file
             does not hold it.
         downsample_factor: sides of a soft token, in patches.
@@ -58,7 +59,7 @@ class Config(DecoderConfig):
     num_experts: int | None = Field(default=None, gt=0)
     num_experts_per_tok: int | None = Field(default=None, gt=0)
     moe_intermediate_size: int | None = Field(default=None, gt=0)
-    num_dense_layers: int = Field(default=0, ge=0)
+    num_dense_layers: int = Field(default=2, ge=0)
     use_expert_bias: bool = True
     norm_topk_prob: bool = True
     routed_scaling_factor: float = 1.0
@@ -82,6 +83,7 @@ class Config(DecoderConfig):
         if isinstance(inner, Mapping):
             seen = {key: whole[key] for key in _VISION_KEYS if key in whole}
             raw = {"model_type": "lfm2", **inner, **seen}
+        raw.setdefault("num_key_value_heads", 8)  # the classes' own
         # transformers ties the head of an LFM2-VL as the outer config says.
         said = [each.get(key) for each in (whole, raw) for key in _TIES]
         raw["tie_word_embeddings"] = next((tie for tie in said if tie is not None), True)

@@ -11,6 +11,7 @@ SIBLINGS: Mapping[str, str] = {
     "lfm2_audio": "LFM2-Audio, which writes audio tokens beside text",
     "lfm3": "LFM3, an architecture of its own",
     "lfm3_vl": "LFM3-VL, an architecture of its own",
+    "lfm3_vl_vision": "the vision tower of LFM3-VL",
 }
 
 

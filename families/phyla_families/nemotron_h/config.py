@@ -108,7 +108,9 @@ class Config(FamilyConfig):
         blocks: one for each layer, from `block_configs`, `layers_block_type` or
             `hybrid_override_pattern`, whichever is there first; `num_hidden_layers` is not read.
         time_step_limit: bounds of the step size; None for no upper bound.
+        num_key_value_heads: 8 when the key is absent; None, as null, for `num_attention_heads`.
         mamba_bias: whether the projections of Mamba blocks have a bias.
+        tie_word_embeddings: None when the key is absent.
         vision: the tower for pictures and videos, of Omni; None where there is none, or where
             `settle` found no tensors for it.
         sound: the encoder of sounds, likewise.
@@ -122,7 +124,7 @@ class Config(FamilyConfig):
         default=1e-5, gt=0, validation_alias=AliasChoices("layer_norm_epsilon", "norm_eps")
     )
     max_position_embeddings: int | None = Field(default=None, gt=0)
-    tie_word_embeddings: bool = False
+    tie_word_embeddings: bool | None = None
 
     num_attention_heads: int | None = Field(default=None, gt=0)
     num_key_value_heads: int | None = Field(default=None, gt=0)
@@ -167,6 +169,8 @@ class Config(FamilyConfig):
         inner = next((whole[key] for key in _INNER if isinstance(whole.get(key), Mapping)), whole)
         raw = {key: value for key, value in inner.items() if value is not None}
         raw["blocks"] = _blocks(raw)
+        if "num_key_value_heads" not in inner and _has(raw["blocks"], "attention"):
+            raw["num_key_value_heads"] = 8
         # transformers reads the one key, mlx-lm the other; `settle` asks the file.
         raw["mamba_bias"] = any(raw.get(key) is True for key in ("use_bias", "mamba_proj_bias"))
         if raw.get("mamba_ssm_cache_dtype") == "auto":
@@ -220,8 +224,10 @@ class Config(FamilyConfig):
                 "mlp_bias": held(".up_proj.bias", "_latent_proj.bias"),
                 "mamba_bias": held(".mixer.in_proj.bias"),
                 "use_conv_bias": held(".mixer.conv1d.bias"),
-                # The reference knows the key and never ties: a head in the file is the head.
-                "tie_word_embeddings": not held("lm_head.weight"),
+                # The reference knows the key and never ties: a head in the file is the head. One
+                # that the key speaks of and the file does not hold is for the loader to miss.
+                "tie_word_embeddings": self.tie_word_embeddings is not False
+                and not held("lm_head.weight"),
                 "vision": settled_vision(self.vision, checkpoint),
                 "sound": settled_sound(self.sound, checkpoint),
             }
@@ -251,6 +257,10 @@ def _blocks(raw: Mapping[str, Any]) -> list[dict[str, Any]]:
         experts = {**raw, **{k: v for k, v in own.items() if v is not None}}
         blocks.append({"kind": kind, "experts": experts if kind == "moe" else None})
     return blocks
+
+
+def _has(blocks: Sequence[Mapping[str, Any]], kind: BlockKind) -> bool:
+    return any(block["kind"] == kind for block in blocks)
 
 
 def _described(raw: Mapping[str, Any]) -> list[tuple[str, object, Mapping[str, Any]]]:

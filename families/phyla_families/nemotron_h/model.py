@@ -38,7 +38,7 @@ class NemotronH(Model):
 
     def __init__(self, config: Config) -> None:
         super().__init__()
-        self.tied = config.tie_word_embeddings
+        self.tied = bool(config.tie_word_embeddings)
         self.embeddings = nn.Embedding(config.vocab_size, config.hidden_size)
         self.layers = [Layer(config, block) for block in config.blocks]
         self.norm_f = nn.RMSNorm(config.hidden_size, config.layer_norm_epsilon)

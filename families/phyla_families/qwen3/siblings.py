@@ -11,10 +11,23 @@ if TYPE_CHECKING:
 
 SIBLINGS: Mapping[str, str] = {
     "qwen3_asr": "Qwen3-ASR, a speech recognizer",
+    "qwen3_asr_encoder": "the audio encoder of Qwen3-ASR",
+    "qwen3_tts": "Qwen3-TTS, which speaks a text and writes none",
     "qwen3_omni_moe": "Qwen3-Omni, whose thinker and talker are models of their own",
     "qwen3_omni_moe_thinker": "the thinker of Qwen3-Omni",
+    "qwen3_omni_moe_text": "the text part of Qwen3-Omni's thinker",
+    "qwen3_omni_moe_talker": "the talker of Qwen3-Omni, which speaks and writes no text",
+    "qwen3_omni_moe_talker_text": "the inner part of Qwen3-Omni's talker, which writes no text",
+    "qwen3_omni_moe_talker_code_predictor": "the part of Qwen3-Omni's talker that writes codes",
+    "qwen3_omni_moe_audio_encoder": "the audio tower of Qwen3-Omni",
+    "qwen3_omni_moe_vision_encoder": "the vision tower of Qwen3-Omni",
+    "qwen3_vl_vision": "the vision tower of Qwen3-VL without the model behind it",
+    "qwen3_vl_moe_vision": "the vision tower of Qwen3-VL without the model behind it",
+    "qwen3_5_vision": "the vision tower of Qwen3.5 without the model behind it",
+    "qwen3_5_moe_vision": "the vision tower of Qwen3.5 without the model behind it",
     "qwen4_exp": "Qwen3.8-Flash-Next, an architecture of its own in spite of its name",
     "qwen4_exp_text": "the text part of Qwen3.8-Flash-Next, an architecture of its own",
+    "qwen4_exp_vision": "the vision tower of Qwen3.8-Flash-Next",
 }
 
 _OTHER_HEADS = ("ForSequenceClassification", "ForTokenClassification", "ForQuestionAnswering")

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
+import hypothesis
 import mlx.core as mx
 import numpy as np
 import pytest
+from hypothesis import strategies as st
 
 from phyla.nn import delta_rule, gated_delta_rule
 
@@ -106,6 +108,22 @@ def test_one_key_again_and_again_loses_no_digits(size: int) -> None:
 def test_a_decay_that_forgets_at_once_overflows_nowhere() -> None:
     given = inputs(100)
     check(given._replace(decay=mx.full(given.decay.shape, -80.0)), 100)
+
+
+DECAYS = st.sampled_from([0.0, -1e-4, -1e-2, -0.3, -3.0, -30.0, -103.0, -1e4, -1e30, -np.inf])
+
+
+@hypothesis.given(st.lists(DECAYS, min_size=1, max_size=100), st.booleans())
+@hypothesis.example([-1e4, *[-1e-3] * 70], False)
+@hypothesis.example([-103.0, -1e-4] * 40, True)
+@hypothesis.example([-np.inf, -1e-3, -3e38, -1e-3], True)
+def test_decays_of_any_size_side_by_side_lose_no_digits(decays: list[float], gpu: bool) -> None:
+    drawn = inputs(len(decays))
+    decay = mx.broadcast_to(mx.array(decays)[None, :, None], drawn.decay.shape)
+    with pytest.MonkeyPatch.context() as patch:
+        if gpu:
+            patch.setattr(delta_rule, "on_cpu", lambda: False)
+        check(drawn._replace(decay=decay), len(decays))
 
 
 def test_16_bit_inputs_are_computed_in_float32() -> None:

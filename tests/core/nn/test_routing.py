@@ -6,7 +6,7 @@ import mlx.core as mx
 import numpy as np
 import pytest
 
-from phyla.nn import SigmoidRouter
+from phyla.nn import SigmoidRouter, wide_parameters
 
 SCORES = np.array([0.9, 0.8, 0.7, 0.6, 0.5, 0.4])
 
@@ -60,3 +60,7 @@ def test_scores_are_float32_in_16_bits() -> None:
 def test_a_router_without_a_bias_has_no_parameter_for_one() -> None:
     assert "expert_bias" not in router(bias=False)
     assert weights_of(router(bias=False)) == pytest.approx(weights_of(router()))
+
+
+def test_the_projection_and_the_bias_stay_in_float32_in_a_model_in_16_bits() -> None:
+    assert wide_parameters(router()) == {"proj.weight", "expert_bias"}

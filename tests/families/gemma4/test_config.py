@@ -148,6 +148,8 @@ def test_a_text_config_that_is_none_is_named() -> None:
         ("diffusion_gemma", "diffusion"),
         ("embedding_gemma2", "encoder"),
         ("gemma3n", "Gemma 3n"),
+        ("gemma3n_text", "Gemma 3n"),
+        ("gemma4_vision", "vision tower"),
     ],
 )
 def test_a_sibling_is_refused_by_what_it_is(model_type: str, word: str) -> None:

@@ -46,6 +46,17 @@ def test_a_mixture_of_experts_takes_its_width_as_it_is() -> None:
     assert [config.is_sparse(layer) for layer in range(3)] == [False, False, True]
 
 
+@pytest.mark.parametrize("kind", ["lfm2", "lfm2_moe", "lfm2_vl"])
+def test_absent_keys_have_the_reference_s_defaults(kind: str) -> None:
+    absent = ("num_key_value_heads", "num_dense_layers")
+    keys = {k: v for k, v in EXPERTS.items() if k not in absent}
+    keys |= {"num_attention_heads": 16, "hidden_size": 64, "model_type": kind}
+    if kind == "lfm2_vl":
+        keys = {"model_type": kind, "text_config": {**keys, "model_type": "lfm2"}}
+    config = Config.read(keys)
+    assert (config.num_key_value_heads, config.num_dense_layers) == (8, 2)
+
+
 @pytest.mark.parametrize(
     ("changed", "kinds"),
     [

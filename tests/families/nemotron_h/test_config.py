@@ -78,6 +78,15 @@ def test_a_head_is_128_wide_whatever_the_width_by_heads() -> None:
     assert Config.read(BASE).head_dim == 128
 
 
+def test_there_are_8_key_heads_where_the_key_is_absent() -> None:
+    config = {**without(BASE, "num_key_value_heads"), "num_attention_heads": 16}
+    assert Config.read(config).num_key_value_heads == 8
+    # As many as there are query heads.
+    assert Config.read({**config, "num_key_value_heads": None}).num_key_value_heads is None
+    # Of no concern to a model without attention.
+    assert Config.read({**without(EXPERTS, "num_key_value_heads")}).num_key_value_heads is None
+
+
 def test_a_model_without_experts_needs_no_keys_for_them() -> None:
     assert all(block.experts is None for block in Config.read(BASE).blocks)
 

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 import mlx.core as mx
 import pytest
+from mlx.utils import tree_flatten
 
 from phyla.errors import CheckpointError
 from phyla.testing import Forward, assert_close, prompt_ids, read_tiny, write_files
@@ -148,6 +149,26 @@ def test_a_head_in_the_file_is_used_although_the_config_says_tied(tmp_path: Path
     config = {**TABLE["dense"].config, "tie_word_embeddings": True}
     folder = write_files(tmp_path / "other", config, hugging_face(tensors))
     assert_close(Forward(folder).logits(PROMPT), expected)
+
+
+def test_a_head_that_the_config_speaks_of_is_missed(tmp_path: Path) -> None:
+    tensors, _ = written(TABLE["dense"], tmp_path / "own")
+    headless = {n: t for n, t in hugging_face(tensors).items() if n != "lm_head.weight"}
+    config = {**TABLE["dense"].config, "tie_word_embeddings": False}
+    with pytest.raises(CheckpointError, match=r"lm_head\.weight"):
+        Forward(write_files(tmp_path / "other", config, headless))
+    del config["tie_word_embeddings"]
+    Forward(write_files(tmp_path / "silent", config, headless))
+
+
+def test_routers_stay_in_float32_in_16_bits(tmp_path: Path) -> None:
+    tensors, _ = written(TABLE[EXPERTS], tmp_path)
+    parameters = dict(tree_flatten(Forward(tmp_path, dtype="bfloat16").model.parameters()))
+    routers = [name for name in tensors if ".gate." in name]
+    assert {name.rpartition(".gate.")[2] for name in routers} == {"proj.weight", "expert_bias"}
+    for name in routers:
+        assert parameters[name].dtype == mx.float32
+        assert mx.array_equal(parameters[name], tensors[name])
 
 
 def test_blocks_of_puzzle_with_numbers_of_their_own_load(tmp_path: Path) -> None:
