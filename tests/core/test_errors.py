@@ -53,6 +53,16 @@ def test_a_config_error_names_family_key_expected_and_found():
     assert "toy: config key 'hidden_size' should be an integer, found 'wide'." in str(error)
 
 
+def test_a_config_error_about_several_keys_does_not_show_the_whole_file():
+    error = errors.ConfigError("toy", "config.json", "a to be a multiple of b", {"a": 3, "b": 2})
+    assert str(error).startswith("toy: config.json: expected a to be a multiple of b. ")
+
+
+def test_a_config_error_says_that_a_key_is_missing():
+    error = errors.ConfigError("toy", "text_config.hidden_size", "present", None)
+    assert str(error).startswith("toy: config.json has no 'text_config.hidden_size'. ")
+
+
 def test_a_context_overflow_counts():
     error = errors.ContextOverflowError(limit=8, excess=3)
     assert (error.limit, error.excess) == (8, 3)

@@ -82,6 +82,17 @@ def test_inspect_prints_the_same_for_people(phyla, tiny):
     assert fields["recommended"] == "temperature 0.3"
 
 
+@pytest.mark.parametrize("change", [{"num_hidden_layers": 9}, {"intermediate_size": 40}])
+def test_inspect_finds_that_weights_and_config_do_not_fit(phyla, tiny, tmp_path, change):
+    for file in tiny.iterdir():
+        (tmp_path / file.name).write_bytes(file.read_bytes())
+    config = json.loads((tiny / "config.json").read_text())
+    (tmp_path / "config.json").write_text(json.dumps({**config, **change}))
+    result = phyla("inspect", str(tmp_path))
+    assert result.exit_code == 1
+    assert "layers." in result.stderr
+
+
 def test_inspect_reads_no_weights(phyla, tiny, monkeypatch):
     import mlx.core as mx
 
