@@ -13,7 +13,8 @@ prompt of N tokens comes when the prompt cache holds it, as a part of the time w
 
 With --types it measures instead, for every model type or the named ones, small models made for it
 next to mlx-lm, or to mlx-vlm where mlx-lm has no such type: no MODEL is named. With --long-decode N
-it measures whether time per step and memory grow over N steps of hybrid models.
+it measures whether time per step and memory grow over N steps of hybrid models. Both need the
+references: pip install -e '.[parity]'.
 
 With --classifier it measures instead what reading a reply costs: detokenizing it and splitting it
 into answer, reasoning and tool calls, as a share of a decode step.

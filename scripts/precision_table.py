@@ -9,6 +9,7 @@ difference, as a part of the range of the float32 logits; the table has percents
 
 from __future__ import annotations
 
+import argparse
 import tempfile
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -128,4 +129,7 @@ def main() -> None:
 
 
 if __name__ == "__main__":
+    argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    ).parse_args()
     main()
