@@ -76,7 +76,8 @@ def resolve(host: str, port: int, seconds: float) -> list[str]:
             failures.append(error)
 
     # The system's resolver knows no deadline, so it is left behind when it takes too long.
-    _within(look_up, seconds)
+    if seconds > 0:
+        _within(look_up, seconds)
     if answers:
         return list(dict.fromkeys(answers[0]))
     raise OSError(str(failures[0]) if failures else "its address was not found in time")
@@ -85,4 +86,4 @@ def resolve(host: str, port: int, seconds: float) -> list[str]:
 def _within(work: Callable[[], None], seconds: float) -> None:
     thread = threading.Thread(target=work, name="phyla-resolve", daemon=True)
     thread.start()
-    thread.join(max(0.0, seconds))
+    thread.join(seconds)
