@@ -3,8 +3,9 @@
 A layer multiplies rows by the transpose of its matrix `[out, in]`. If there are more outputs than
 inputs, a BLAS does that fastest for one or two rows where the transpose is what lies in memory in
 order, by column; for more rows where the matrix is, by row (MKL, 49152 x 576: one row takes 6 against
-10 ms, eight take 29 against 15). So such a matrix is turned when what it is asked for has changed
-for good: a few turns of a conversation after many requests at once, or the other way.
+10 ms, eight take 29 against 15). For the head, the largest matrix by far in a small model, several
+rows gain more than one row loses: it is turned when what it is asked for has changed for good, from
+one reply to many at once or back. For others it is the other way, and they stay by column.
 """
 
 from __future__ import annotations
@@ -26,11 +27,13 @@ _SEVERAL = 5
 _MANY = 32
 
 # So many products in a row have to ask for the other layout, since turning costs as much as it saves
-# in about as many. Back to one row it takes longer: requests that come together do so again.
+# in about as many. Back to one row it takes longer: requests that come together do so again, and one
+# row loses less.
 _PATIENCE = 16
-_PATIENCE_BACK = 48
-# So many matrices have the same patience; not all are turned in one step.
-_TOGETHER = 4
+_PATIENCE_BACK = 64
+
+# A matrix with so many times more outputs than inputs is a head.
+_HEAD = 16
 
 # A product with several rows is faster in blocks of so many outputs.
 _BLOCK = 128
@@ -40,14 +43,9 @@ _TWO_BY_TWO = 2**25
 
 
 class _Matrix:
-    """Decides how one matrix lies.
+    """Decides how one matrix lies."""
 
-    Args:
-        patience: beyond the usual.
-    """
-
-    def __init__(self, patience: int) -> None:
-        self._patience = patience
+    def __init__(self) -> None:
         self._by_row = False
         self._against = 0
 
@@ -56,7 +54,7 @@ class _Matrix:
         if rows > _MANY:
             return weight
         self._against = self._against + 1 if (rows >= _SEVERAL) != self._by_row else 0
-        if self._against <= self._patience + (_PATIENCE_BACK if self._by_row else _PATIENCE):
+        if self._against <= (_PATIENCE_BACK if self._by_row else _PATIENCE):
             return weight
         self._by_row, self._against = not self._by_row, 0
         return mx.contiguous(weight) if self._by_row else mx.contiguous(weight.T).T
@@ -81,10 +79,10 @@ class _Matrix:
 class TurningLinear(nn.Linear):
     """An `nn.Linear` whose matrix is turned as needed."""
 
-    def __init__(self, linear: nn.Linear, patience: int) -> None:
+    def __init__(self, linear: nn.Linear) -> None:
         nn.Module.__init__(self)
         dict.update(self, linear)
-        self._matrix = _Matrix(patience)
+        self._matrix = _Matrix()
 
     def __call__(self, x: mx.array) -> mx.array:
         """`[..., in]` to `[..., out]`."""
@@ -96,10 +94,10 @@ class TurningLinear(nn.Linear):
 class TurningEmbedding(nn.Embedding):
     """An `nn.Embedding` whose table, where it serves as the head, is turned as needed."""
 
-    def __init__(self, embedding: nn.Embedding, patience: int) -> None:
+    def __init__(self, embedding: nn.Embedding) -> None:
         nn.Module.__init__(self)
         dict.update(self, embedding)
-        self._matrix = _Matrix(patience)
+        self._matrix = _Matrix()
 
     def as_linear(self, x: mx.array) -> mx.array:
         """`[..., dim]` to `[..., tokens]`."""
@@ -108,28 +106,29 @@ class TurningEmbedding(nn.Embedding):
 
 
 def arrange_for_cpu(model: nn.Module) -> None:
-    """Lay out wide float32 matrices by column, in place, and have them turned as needed."""
+    """Lay out wide float32 matrices by column, in place, and have heads turned as needed."""
     wide = {id(module): module for _, module in _wide(model)}
-    turning: dict[int, nn.Module] = {}
     # MLX runs one operation per stream at a time, and this one on one core.
     streams = [mx.new_stream(mx.cpu) for _ in range(_AT_ONCE)]
-    modules = list(wide.items())
+    modules = list(wide.values())
     for start in range(0, len(modules), _AT_ONCE):
         together = modules[start : start + _AT_ONCE]
-        for (_, module), stream in zip(together, streams, strict=False):
+        for module, stream in zip(together, streams, strict=False):
             module.weight = mx.contiguous(module.weight.T, stream=stream).T
         # Few by few, so that few matrices are held twice.
-        mx.eval([module.weight for _, module in together])
-        for place, (key, module) in enumerate(together, start):
-            turning[key] = _turning(module, place // _TOGETHER)
-    named = [(name, turning[id(module)]) for name, module in _wide(model)]
+        mx.eval([module.weight for module in together])
+    turning = {key: _turning(module) for key, module in wide.items() if _is_head(module)}
+    named = [(name, turning[id(module)]) for name, module in _wide(model) if id(module) in turning]
     model.update_modules(tree_unflatten(named))
 
 
-def _turning(module: nn.Linear | nn.Embedding, patience: int) -> nn.Module:
-    if isinstance(module, nn.Linear):
-        return TurningLinear(module, patience)
-    return TurningEmbedding(module, patience)
+def _is_head(module: nn.Linear | nn.Embedding) -> bool:
+    outputs, inputs = module.weight.shape
+    return outputs >= _HEAD * inputs
+
+
+def _turning(module: nn.Linear | nn.Embedding) -> nn.Module:
+    return TurningLinear(module) if isinstance(module, nn.Linear) else TurningEmbedding(module)
 
 
 def _wide(model: nn.Module) -> Iterator[tuple[str, nn.Linear | nn.Embedding]]:
