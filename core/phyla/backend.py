@@ -14,7 +14,12 @@ import platform
 import sys
 from importlib import metadata
 from pathlib import Path
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    import mlx.core as mx
 
 BlasName = Literal["mkl", "bundled"]
 
@@ -52,9 +57,60 @@ def prepare() -> BlasName:
     return "mkl"
 
 
-def on_cpu() -> bool:
-    """Whether MLX computes on the CPU in this process."""
+class BlasThreads:
+    """How many threads the BLAS multiplies with; a setting of the whole process.
+
+    A product by one row is bound by memory, which fewer cores than all keep busy. If all of them
+    take part, the thread that builds the next operations and the one that hands them out wait for
+    threads that only spin until the next product.
+
+    Args:
+        most: threads that the BLAS takes by itself.
+        cores: cores that the process may use.
+        put: sets the number.
+    """
+
+    def __init__(self, most: int, cores: int, put: Callable[[int], object]) -> None:
+        self._most = most
+        self._spared = max(1, most - 1) if most >= cores else most
+        self._put = put
+        self._now = most
+
+    def use_all(self) -> None:
+        """Multiply with as many as the BLAS takes by itself."""
+        self._use(self._most)
+
+    def spare_one(self) -> None:
+        """Leave a core to others, if there would be none otherwise."""
+        self._use(self._spared)
+
+    def _use(self, count: int) -> None:
+        if count != self._now:
+            self._put(count)
+            self._now = count
+
+
+@functools.cache
+def blas_threads() -> BlasThreads:
+    """Those of the BLAS that `prepare` loaded; one that comes with MLX is left alone."""
+    runtime = _mkl_runtime() if prepare() == "mkl" else None
+    if runtime is None:
+        return BlasThreads(1, 1, lambda count: None)
+    library = ctypes.CDLL(str(runtime))
+    cores = len(os.sched_getaffinity(0))
+    return BlasThreads(library.MKL_Get_Max_Threads(), cores, library.MKL_Set_Num_Threads)
+
+
+@functools.cache
+def _devices() -> tuple[Callable[[], mx.Device], mx.DeviceType]:
+    """How to ask MLX for its device, and the CPU; importing anew takes longer than asking."""
     prepare()
     import mlx.core as mx
 
-    return mx.default_device() == mx.Device(mx.cpu)
+    return mx.default_device, mx.cpu
+
+
+def on_cpu() -> bool:
+    """Whether MLX computes on the CPU in this process; asked for many times in a forward pass."""
+    device, cpu = _devices()
+    return device().type == cpu

@@ -11,6 +11,7 @@ from abc import ABC, abstractmethod
 from typing import TYPE_CHECKING, Any, Protocol
 from weakref import WeakSet
 
+from phyla.backend import blas_threads
 from phyla.engine.decode import Line, step
 from phyla.engine.prefill import step_together
 from phyla.errors import MemoryLimitError
@@ -140,6 +141,7 @@ class Scheduler:
         self._waiting: list[Task] = []
         self._reading: list[Task] = []
         self._writing: list[Task] = []
+        self._threads = blas_threads()
 
     def submit(self, task: Task) -> None:
         """Queue a task."""
@@ -160,7 +162,10 @@ class Scheduler:
             self._waiting, self._reading, self._writing = [], [], []
             for task in tasks:
                 self._fail(task, error, sound=False)
-        return bool(self._waiting or self._reading or self._writing)
+        more = bool(self._waiting or self._reading or self._writing)
+        if not more:
+            self._threads.use_all()
+        return more
 
     def hold(self, holder: Holder) -> None:
         """Count what somebody holds between tasks, for as long as they live."""
@@ -215,6 +220,7 @@ class Scheduler:
     def _read(self) -> None:
         if not self._reading:
             return
+        self._threads.use_all()
         chunk = self.shared_chunk if self._writing else self.chunk
         first = min(self._reading, key=lambda task: task.background)
         if first.joint is None:
@@ -267,6 +273,10 @@ class Scheduler:
         tasks = {id(task.line): task for task in self._writing}
         lines = [task.line for task in self._writing if task.line is not None]
         failed: set[int] = set()
+        if len(lines) == 1:
+            self._threads.spare_one()
+        else:
+            self._threads.use_all()
 
         def take(line: Line, sampled: Sampled) -> bool:
             task = tasks[id(line)]
