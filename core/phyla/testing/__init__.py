@@ -16,12 +16,15 @@ Needs the `test` extra. A family's test module takes five lines::
 from __future__ import annotations
 
 import phyla.engine  # brings the fast BLAS, which has to come before mlx
-import phyla.testing.extra  # noqa: F401 (says what is missing)
+import phyla.testing.extra  # says what is missing
+import phyla.testing.rewriting  # noqa: F401 (before the modules that it is about)
+from phyla.testing.agreement import assert_chunks_agree
 from phyla.testing.files import CHATML, write_files
 from phyla.testing.forward import Forward, assert_close
 from phyla.testing.invariants import Conformance, Subject, subjects
+from phyla.testing.registries import registry_of
 from phyla.testing.scripted import ScriptedEngine
-from phyla.testing.tiny import Tiny, prompt_ids, read_tiny, write_checkpoint
+from phyla.testing.tiny import Tiny, prompt_ids, read_tiny, tiny_table, write_checkpoint
 from phyla.testing.tokenizer import BYTE_TOKENS, MARKS, SPECIAL_TOKENS
 from phyla.testing.weights import random_tensor
 
@@ -35,11 +38,14 @@ __all__ = [
     "ScriptedEngine",
     "Subject",
     "Tiny",
+    "assert_chunks_agree",
     "assert_close",
     "prompt_ids",
     "random_tensor",
     "read_tiny",
+    "registry_of",
     "subjects",
+    "tiny_table",
     "write_checkpoint",
     "write_files",
 ]

@@ -10,6 +10,13 @@ import pytest
 
 from phyla.engine.engine import Engine, load
 from phyla.events import Finished, TextDelta
+from phyla.testing.agreement import (
+    assert_agree,
+    assert_chunks_agree,
+    assert_differ,
+    assert_same_tokens,
+    described,
+)
 from phyla.testing.forward import Forward, assert_close
 from phyla.testing.memory import Memory
 from phyla.testing.thorough import some
@@ -93,46 +100,62 @@ class Conformance(Memory):
 
     @pytest.mark.parametrize("chunk", [1, 7, 13])
     def test_prefill_in_chunks_equals_one_pass(self, subject: Subject, chunk: int) -> None:
-        ids = prompt_ids(_SHORT)
-        assert_close(subject.forward.logits(ids, chunk=chunk), subject.forward.logits(ids))
+        assert_chunks_agree(subject.forward, prompt_ids(_SHORT), chunk=chunk)
 
     def test_a_long_prompt_in_chunks_equals_one_pass(self, subject: Subject) -> None:
-        ids = prompt_ids(_LONG)
-        assert_close(subject.forward.logits(ids, chunk=32), subject.forward.logits(ids))
+        assert_chunks_agree(subject.forward, prompt_ids(_LONG), chunk=32)
 
     def test_decoding_step_by_step_equals_one_pass(self, subject: Subject) -> None:
-        ids = prompt_ids(_SHORT)
-        stepwise = subject.forward.decoded(ids, prompt=17, chunk=5)
-        assert_close(stepwise, subject.forward.logits(ids)[16:])
+        forward, ids = subject.forward, prompt_ids(_SHORT)
+        cursor, whole = forward.cursor(len(ids)), forward.run(ids)
+        what = f"{subject.name}: 17 tokens in chunks of 5, then one by one"
+        cursor.prefill(ids[:17], chunk=5)
+        stepwise = forward.run(ids[17:], chunk=1, cursor=cursor)
+        assert_agree(stepwise, whole, forward.kinds, what=what)
+        # And as generation does it, which looks at no layer.
+        decoded = forward.decoded(ids, prompt=17, chunk=5)
+        assert_close(decoded, whole.logits[16:], what=what)
 
     def test_a_later_token_does_not_change_earlier_logits(self, subject: Subject) -> None:
-        ids = prompt_ids(_SHORT)
-        other = [*ids[:-1], (ids[-1] + 1) % 256]
-        here, there = subject.forward.logits(ids), subject.forward.logits(other)
-        assert_close(here[:-1], there[:-1])
-        with pytest.raises(AssertionError):
-            assert_close(here[-1], there[-1])
+        forward, ids = subject.forward, prompt_ids(_SHORT)
+        last = len(ids) - 1
+        here, there = forward.run(ids), forward.run([*ids[:-1], (ids[-1] + 1) % 256])
+        what = f"{subject.name}: another token {last}"
+        assert_agree(
+            there.part(0, last), here, forward.kinds, what=f"{what} changes what is before it"
+        )
+        assert_differ(there.logits[-1], here.logits[-1], what=what)
 
     def test_the_order_of_earlier_tokens_counts(self, subject: Subject) -> None:
         ids = prompt_ids(_SHORT)
         swapped = [*ids[:-3], ids[-2], ids[-3], ids[-1]]
-        with pytest.raises(AssertionError):
-            assert_close(subject.forward.logits(swapped)[-1], subject.forward.logits(ids)[-1])
+        found, other = subject.forward.logits(swapped)[-1], subject.forward.logits(ids)[-1]
+        what = f"{subject.name}: swapping the two tokens before the last"
+        assert_differ(found, other, what=what)
 
     def test_a_trace_shows_every_layer_in_one_type(self, subject: Subject) -> None:
         ids = prompt_ids(_SHORT)
-        trace = subject.engine.trace(ids)
-        assert len(trace.layers) == len(subject.forward.model.cache_kinds())
-        assert {layer.dtype for layer in trace.layers} == {"float32"}
-        assert {layer.hidden.shape[0] for layer in trace.layers} == {len(ids)}
-        assert all(layer.statistics.finite for layer in trace.layers)
-        assert_close(trace.logits, subject.forward.logits(ids))
+        trace, kinds = subject.engine.trace(ids), subject.forward.kinds
+        assert len(trace.layers) == len(kinds), (
+            f"{subject.name}: step.tap was called for {len(trace.layers)} layers, and "
+            f"cache_kinds() has {len(kinds)}"
+        )
+        for index, layer in enumerate(trace.layers):
+            where = f"{subject.name}: {described(kinds, index)}"
+            assert layer.dtype == "float32", f"{where} makes {layer.dtype} of float32"
+            assert layer.hidden.shape[0] == len(ids), f"{where} gives {layer.hidden.shape}"
+            assert layer.statistics.finite, f"{where} gives values that are not finite"
+        what = f"{subject.name}: the engine's logits and the bare model's"
+        assert_close(trace.logits, subject.forward.logits(ids), what=what)
 
     def test_activations_stay_in_their_type_in_16_bits(self, subject: Subject) -> None:
         with load(subject.folder, dtype="bfloat16", registry=subject.registry) as engine:
             trace = engine.trace(prompt_ids(9))
-        assert {layer.dtype for layer in trace.layers} == {"bfloat16"}
-        assert np.isfinite(trace.logits).all()
+        for index, layer in enumerate(trace.layers):
+            where = f"{subject.name}: {described(subject.forward.kinds, index)}"
+            assert layer.dtype == "bfloat16", f"{where} makes {layer.dtype} of bfloat16"
+            assert layer.statistics.finite, f"{where} gives values that are not finite"
+        assert np.isfinite(trace.logits).all(), f"{subject.name}: logits that are not finite"
 
     def test_generation_takes_the_likeliest_token_of_a_whole_pass(self, subject: Subject) -> None:
         ids = prompt_ids(_SHORT)
@@ -140,19 +163,22 @@ class Conformance(Memory):
         logits = subject.engine.trace([*ids, *reply.tokens]).logits[len(ids) - 1 : -1]
         # Rows of the head that the tokenizer has no token for are never chosen.
         known = logits[:, : subject.engine.tokenizer.vocab_size]
-        assert list(reply.tokens) == known.argmax(axis=-1).tolist()
+        what = f"{subject.name}: a greedy reply, and the likeliest tokens of a whole pass"
+        assert_same_tokens(reply.tokens, known.argmax(axis=-1).tolist(), what=what)
 
     def test_generating_twice_gives_the_same(self, subject: Subject) -> None:
         ids = prompt_ids(_SHORT)
         first = subject.engine.generate(ids, options=GREEDY)
         subject.engine.generate(prompt_ids(9, seed=1), options=GREEDY)
-        assert subject.engine.generate(ids, options=GREEDY).tokens == first.tokens
+        again = subject.engine.generate(ids, options=GREEDY)
+        assert_same_tokens(again.tokens, first.tokens, what=f"{subject.name}: asked again")
 
     def test_the_seed_that_is_reported_repeats_an_unseeded_reply(self, subject: Subject) -> None:
         unseeded = {**SEEDED, "seed": None}
         first = subject.engine.chat("Hello", options=unseeded)
         again = subject.engine.chat("Hello", options={**SEEDED, "seed": first.seed})
-        assert again.tokens == first.tokens
+        what = f"{subject.name}: with the seed {first.seed} that was reported"
+        assert_same_tokens(again.tokens, first.tokens, what=what)
 
     def test_streamed_text_is_the_text_of_the_reply_and_of_its_tokens(
         self, subject: Subject
@@ -161,8 +187,8 @@ class Conformance(Memory):
         text = "".join(event.text for event in events if isinstance(event, TextDelta))
         last = events[-1]
         assert isinstance(last, Finished)
-        assert text == last.reply.text
-        assert text == subject.engine.tokenizer.decode(last.reply.tokens)
+        assert text == last.reply.text, subject.name
+        assert text == subject.engine.tokenizer.decode(last.reply.tokens), subject.name
 
     def test_a_cancelled_reply_leaves_the_engine_as_it_was(self, subject: Subject) -> None:
         engine = subject.engine
@@ -174,4 +200,6 @@ class Conformance(Memory):
             next(stream)
             stream.cancel()
             assert stream.result().finish_reason == "cancelled"
-        assert engine.chat("Hello", options=GREEDY).tokens == before.tokens
+        after = engine.chat("Hello", options=GREEDY)
+        what = f"{subject.name}: after a reply that was cancelled"
+        assert_same_tokens(after.tokens, before.tokens, what=what)

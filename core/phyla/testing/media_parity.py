@@ -19,6 +19,7 @@ import pytest
 
 from phyla.engine.engine import load
 from phyla.messages import Audio, Image, Text, Video
+from phyla.testing.agreement import assert_same_tokens
 from phyla.testing.forward import TOLERANCE, assert_close
 from phyla.testing.sight import picture, tone
 from phyla.testing.tokenizer import BYTE_TOKENS, tokenizer_json
@@ -183,7 +184,8 @@ class MediaParity:
         self, mixed: Mixed
     ) -> None:
         whole = replace(mixed.prompt, ids=(*mixed.prompt.ids, *mixed.reply))
-        assert_close(mixed.engine.trace(whole).logits, mixed.expected)
+        what = f"{mixed.engine.name}: a prompt with media, and its reply"
+        assert_close(mixed.engine.trace(whole).logits, mixed.expected, what=what)
 
     def test_greedy_tokens_after_a_mixed_prompt_equal_the_references(self, mixed: Mixed) -> None:
         """Each is what the reference likes best after the prompt and those before it.
@@ -194,7 +196,8 @@ class MediaParity:
         start = len(mixed.prompt.ids) - 1
         choices = mixed.expected[start:-1, :BYTE_TOKENS].argmax(axis=-1)
         assert len(mixed.reply) == TOKENS
-        assert tuple(choices.tolist()) == mixed.reply
+        what = f"{mixed.engine.name}: a greedy reply to a prompt with media"
+        assert_same_tokens(mixed.reply, choices.tolist(), what=what)
 
     def test_probabilities_of_a_reply_equal_the_references(self, mixed: Mixed) -> None:
         known = mixed.engine.tokenizer.vocab_size  # rows behind those are no tokens
@@ -212,7 +215,8 @@ class MediaParity:
         self, mixed: Mixed, chunk: int, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         monkeypatch.setattr(mixed.engine.machine.loaded.scheduler, "chunk", chunk)
-        assert tuple(mixed.generated().tokens) == mixed.reply
+        what = f"{mixed.engine.name}: a prompt with media in chunks of {chunk}"
+        assert_same_tokens(mixed.generated().tokens, mixed.reply, what=what)
 
     def test_a_mixed_prompt_that_is_remembered_has_the_same_reply(self, mixed: Mixed) -> None:
         mixed.engine.cache.clear()

@@ -17,6 +17,7 @@ from phyla.engine.layers import Allocation
 from phyla.engine.radix import common_length
 from phyla.family import Full, Sliding
 from phyla.prompt import Prompt
+from phyla.testing.agreement import assert_agree, assert_same_tokens, described
 from phyla.testing.forward import assert_close
 from phyla.testing.tiny import prompt_ids
 
@@ -67,15 +68,16 @@ class Memory:
     # Layers.
 
     def test_a_window_equals_a_mask_for_every_size_of_chunk(self, subject: Subject) -> None:
-        kinds = subject.forward.model.cache_kinds()
-        windows = [kind.window for kind in kinds if isinstance(kind, Sliding)]
+        forward = subject.forward
+        windows = [kind.window for kind in forward.kinds if isinstance(kind, Sliding)]
         if not windows:
             pytest.skip("no layer slides")
         window = min(windows)
         ids = prompt_ids(3 * window + 5)
-        whole = subject.forward.logits(ids)
+        whole = forward.run(ids)
         for chunk in range(1, window + 4):
-            assert_close(subject.forward.logits(ids, chunk=chunk), whole)
+            what = f"{subject.name}: {len(ids)} tokens in chunks of {chunk}, windows of {windows}"
+            assert_agree(forward.run(ids, chunk=chunk), whole, forward.kinds, what=what)
 
     def test_a_snapshot_brings_the_moment_back(self, subject: Subject) -> None:
         ids, other = prompt_ids(60), prompt_ids(20, seed=5)
@@ -83,23 +85,33 @@ class Memory:
         cursor.prefill(ids[:23], chunk=9)
         snapshot = cursor.layers.snapshot()
         cursor.prefill([*ids[23:], *other], chunk=16)
-        for layers in (cursor.layers.fork_at(snapshot), cursor.layers):
-            if layers is cursor.layers:
+        expected = subject.forward.run(ids[:40])
+        for how in ("a fork at a snapshot", "a snapshot that is restored"):
+            layers = cursor.layers
+            if how == "a fork at a snapshot":
+                layers = layers.fork_at(snapshot)
+            else:
                 layers.restore(snapshot)
             again = subject.forward.cursor(200, layers)
             assert again.length == 23
-            rest = [*ids[23:40]]
-            expected = subject.forward.logits(ids[:40])[-1]
-            assert_close(again.prefill(rest, chunk=6), expected)
+            found = subject.forward.run(ids[23:40], chunk=6, cursor=again)
+            what = f"{subject.name}: {how} after 23 tokens, then chunks of 6"
+            assert_agree(found, expected, subject.forward.kinds, what=what)
 
     def test_forks_go_their_own_ways(self, subject: Subject) -> None:
         ids, other = prompt_ids(40), prompt_ids(12, seed=5)
         cursor = subject.forward.cursor(200)
         cursor.prefill(ids[:25], chunk=9)
         fork = subject.forward.cursor(200, cursor.layers.fork(25))
-        one, two = cursor.prefill(ids[25:], chunk=4), fork.prefill(other, chunk=5)
-        assert_close(one, subject.forward.logits(ids)[-1])
-        assert_close(two, subject.forward.logits([*ids[:25], *other])[-1])
+        forward = subject.forward
+        one = forward.run(ids[25:], chunk=4, cursor=cursor)
+        two = forward.run(other, chunk=5, cursor=fork)
+        for found, whole, what in (
+            (one, ids, "what was forked after 25 tokens, then chunks of 4"),
+            (two, [*ids[:25], *other], "a fork after 25 tokens, then chunks of 5"),
+        ):
+            expected = forward.run(whole)
+            assert_agree(found, expected, forward.kinds, what=f"{subject.name}: {what}")
 
     def test_what_can_be_cut_is_as_if_the_rest_had_never_been(self, subject: Subject) -> None:
         ids = prompt_ids(90)
@@ -108,12 +120,13 @@ class Memory:
         length = max(cursor.layers.floor, 70)
         cursor.layers.cut(length)
         other = prompt_ids(10, seed=3)
-        expected = subject.forward.logits([*ids[:length], *other])[-1]
-        assert_close(cursor.prefill(other, chunk=3), expected)
+        expected = subject.forward.run([*ids[:length], *other])
+        found = subject.forward.run(other, chunk=3, cursor=cursor)
+        what = f"{subject.name}: cut from {len(ids)} to {length} tokens, then chunks of 3"
+        assert_agree(found, expected, subject.forward.kinds, what=what)
 
     def test_keys_can_be_moved_to_other_positions(self, subject: Subject) -> None:
-        model = subject.forward.model
-        kinds = model.cache_kinds()
+        model, kinds = subject.forward.model, subject.forward.kinds
         if not model.rotates_keys or not isinstance(kinds[0], Full | Sliding):
             pytest.skip("this model's keys stay where they are")
         ids = prompt_ids(6)
@@ -126,17 +139,25 @@ class Memory:
         assert isinstance(moved, FullCache)
         count = min(6, kept.length - kept.start)
         keys = model.rotate_keys(0, kept.seen(count)[0][:, :, -count:], 5)
-        assert_close(keys, moved.seen(count)[0][:, :, -count:])
+        what = f"{subject.name}: {described(kinds, 0)}, keys rotated by 5 positions more"
+        assert_close(keys, moved.seen(count)[0][:, :, -count:], what=what)
 
     def test_no_more_memory_is_taken_than_was_reckoned(self, subject: Subject) -> None:
-        model = subject.forward.model
-        allocation = Allocation(tuple(model.cache_kinds()), mx.float32)
+        kinds = subject.forward.kinds
+        reckoned = Allocation(kinds, mx.float32).nbytes(400, chunk=50)
         cursor = subject.forward.cursor(400)
         ids = prompt_ids(300)
         for start in range(0, 300, 50):
             cursor.prefill(ids[start : start + 50], chunk=50)
             mx.eval(cursor.layers.arrays)
-            assert cursor.layers.nbytes <= allocation.nbytes(400, chunk=50)
+            assert cursor.layers.nbytes <= reckoned, (
+                f"{subject.name}: after {start + 50} tokens in chunks of 50, "
+                f"{cursor.layers.nbytes} bytes instead of {reckoned}; by layer: "
+                + ", ".join(
+                    f"{described(kinds, index)} {store.nbytes}"
+                    for index, store in enumerate(cursor.layers.stores)
+                )
+            )
 
     # The pool.
 
@@ -155,10 +176,12 @@ class Memory:
             prompt_ids(30, seed=6),  # nothing in common
             first,
         )
-        for ids in prompts:
+        for number, ids in enumerate(prompts):
             expected = cold(engine, ids, GREEDY)
             found = engine.generate(ids, options=GREEDY)
-            assert found.tokens == expected.tokens
+            cached = found.usage.cached_tokens
+            what = f"{engine.name}: prompt {number}, {cached} of {len(ids)} tokens remembered"
+            assert_same_tokens(found.tokens, expected.tokens, what=what)
             assert expected.usage.cached_tokens == 0
             assert found.usage.cached_tokens < len(ids)
 
@@ -166,9 +189,9 @@ class Memory:
         ids = prompt_ids(70)
         engine.generate(ids, options=GREEDY)
         told = engine.cache.explain(_prompt(ids), max_tokens=GREEDY["max_tokens"])
-        assert told.cached_tokens == 69
+        assert told.cached_tokens == 69, engine.name
         again = engine.generate(ids, options=GREEDY)
-        assert again.usage.cached_tokens == 69
+        assert again.usage.cached_tokens == 69, engine.name
 
     def test_a_small_pool_forgets_and_replies_stay_the_same(self, subject: Subject) -> None:
         _skip_most(subject)
@@ -179,7 +202,9 @@ class Memory:
             for seed in (0, 1, 2, 0, 1, 2):
                 ids = prompt_ids(40, seed=seed)
                 found = engine.generate(ids, options=GREEDY)
-                assert found.tokens == cold(engine, ids, GREEDY).tokens
+                cached = found.usage.cached_tokens
+                what = f"{engine.name}: a full cache, {cached} of {len(ids)} tokens remembered"
+                assert_same_tokens(found.tokens, cold(engine, ids, GREEDY).tokens, what=what)
                 assert engine.cache.stats().entries <= 2
             assert engine.cache.stats().evictions >= 2
 
@@ -191,9 +216,12 @@ class Memory:
             prompt = engine.encode(messages)
             shared = common_length(tuple(before), prompt.ids)
             reply = engine.chat(messages, options=GREEDY)
-            assert reply.tokens == engine.chat(messages, options=GREEDY, prompt_cache=False).tokens
+            alone = engine.chat(messages, options=GREEDY, prompt_cache=False)
+            cached = reply.usage.cached_tokens
+            what = f"{engine.name}: turn {turn}, {cached} of {len(prompt.ids)} tokens remembered"
+            assert_same_tokens(reply.tokens, alone.tokens, what=what)
             if turn:
-                assert reply.usage.cached_tokens >= 0.95 * shared
+                assert cached >= 0.95 * shared, f"{what}, and {shared} were said before"
             before = [*prompt.ids, *reply.tokens]
             messages.append(reply.message)
 
@@ -214,9 +242,10 @@ class Memory:
                 for ids, options in requests
             ]
             together = [stream.result() for stream in streams]
-            for one, other in zip(alone, together, strict=True):
-                assert one.tokens == other.tokens
-                assert one.text == other.text
+            for number, (one, other) in enumerate(zip(alone, together, strict=True)):
+                what = f"{engine.name}: request {number} of {len(requests)} at once"
+                assert_same_tokens(other.tokens, one.tokens, what=what)
+                assert other.text == one.text, what
 
     def test_memory_returns_to_the_start(self, engine: Engine) -> None:
         before = engine.memory_used
@@ -226,9 +255,9 @@ class Memory:
         streams[1].cancel()
         for stream in streams:
             stream.result()
-        assert engine.memory_used > before
+        assert engine.memory_used > before, engine.name
         engine.cache.clear()
-        assert engine.memory_used == before
+        assert engine.memory_used == before, engine.name
 
     # Sessions.
 
@@ -242,8 +271,9 @@ class Memory:
             first = session.generate({**options, "max_tokens": 5})
             other = session.fork()
             rest = {**options, "max_tokens": 7}
-            assert (*first.tokens, *session.generate(rest).tokens) == whole.tokens
-            assert (*first.tokens, *other.generate(rest).tokens) == whole.tokens
+            for who, each in (("a session", session), ("its fork", other)):
+                said = (*first.tokens, *each.generate(rest).tokens)
+                assert_same_tokens(said, whole.tokens, what=f"{engine.name}: {who}")
             other.close()
 
     # Keys and values in fewer bits.
@@ -256,8 +286,12 @@ class Memory:
             prompts = [prompt_ids(40, seed=seed) for seed in range(3)]
             alone = [cold(engine, ids, GREEDY).tokens for ids in prompts]
             streams = [engine.stream(_prompt(ids), options=GREEDY) for ids in prompts]
-            assert [stream.result().tokens for stream in streams] == alone
-            assert [engine.generate(ids, options=GREEDY).tokens for ids in prompts] == alone
+            together = [stream.result().tokens for stream in streams]
+            again = [engine.generate(ids, options=GREEDY).tokens for ids in prompts]
+            for number, expected in enumerate(alone):
+                what = f"{engine.name}: keys and values in 8 bits, request {number}"
+                assert_same_tokens(together[number], expected, what=f"{what}, in a batch")
+                assert_same_tokens(again[number], expected, what=f"{what}, once more")
 
 
 def _skip_most(subject: Subject) -> None:

@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from phyla.testing.agreement import assert_same_tokens
 from phyla.testing.forward import Forward, assert_close
 from phyla.testing.reference import RESAVED_CONFIG, Reference, write_reference_checkpoint
 from phyla.testing.tiny import prompt_ids
@@ -86,17 +87,20 @@ class Parity:
 
     @pytest.mark.parametrize("chunk", [None, 1, 7, 13])
     def test_logits_equal_the_references(self, pair: Pair, chunk: int | None) -> None:
-        assert_close(pair.forward.logits(PROMPT, chunk=chunk), pair.logits)
+        what = f"{pair.name}: chunks of {chunk or 'all tokens'}"
+        assert_close(pair.forward.logits(PROMPT, chunk=chunk), pair.logits, what=what)
 
     def test_logits_of_a_long_prompt_equal_the_references(self, pair: Pair) -> None:
         expected = pair.reference.logits(LONG_PROMPT)
-        assert_close(pair.forward.logits(LONG_PROMPT), expected)
-        assert_close(pair.forward.logits(LONG_PROMPT, chunk=64), expected)
+        for chunk in (None, 64):
+            what = f"{pair.name}: {len(LONG_PROMPT)} tokens in chunks of {chunk or 'all'}"
+            assert_close(pair.forward.logits(LONG_PROMPT, chunk=chunk), expected, what=what)
 
     @pytest.mark.parametrize("chunk", [1, 7, 13])
     def test_decoding_step_by_step_equals_the_reference(self, pair: Pair, chunk: int) -> None:
         found = pair.forward.decoded(PROMPT, prompt=20, chunk=chunk)
-        assert_close(found, pair.logits[19:])
+        what = f"{pair.name}: 20 tokens in chunks of {chunk}, then one by one"
+        assert_close(found, pair.logits[19:], what=what)
 
     def test_after_a_snapshot_is_restored_logits_equal_the_references(self, pair: Pair) -> None:
         cursor = pair.forward.cursor(len(PROMPT) + len(LONG_PROMPT))
@@ -106,11 +110,14 @@ class Parity:
         cursor.layers.restore(snapshot)
         again = pair.forward.cursor(len(PROMPT), cursor.layers)
         for stop in range(18, len(PROMPT) + 1):
-            assert_close(again.prefill(PROMPT[stop - 1 : stop], chunk=1), pair.logits[stop - 1])
+            found = again.prefill(PROMPT[stop - 1 : stop], chunk=1)
+            what = f"{pair.name}: token {stop - 1}, after a snapshot at 17 was restored"
+            assert_close(found, pair.logits[stop - 1], what=what)
 
     def test_greedy_tokens_equal_the_references(self, pair: Pair) -> None:
         expected, _ = pair.reference.greedy(PROMPT, GREEDY_TOKENS)
-        assert pair.forward.greedy(PROMPT, GREEDY_TOKENS) == expected
+        found = pair.forward.greedy(PROMPT, GREEDY_TOKENS)
+        assert_same_tokens(found, expected, what=f"{pair.name}: a greedy reply")
 
     def test_the_config_as_transformers_writes_it_gives_the_same(
         self, pair: Pair, tmp_path: Path
@@ -121,4 +128,5 @@ class Parity:
             (tmp_path / file.name).symlink_to(file)
         (tmp_path / "config.json").unlink()
         (tmp_path / RESAVED_CONFIG).rename(tmp_path / "config.json")
-        assert_close(Forward(tmp_path).logits(PROMPT), pair.logits)
+        what = f"{pair.name}: with the config as transformers writes it"
+        assert_close(Forward(tmp_path).logits(PROMPT), pair.logits, what=what)

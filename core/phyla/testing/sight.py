@@ -13,6 +13,7 @@ import pytest
 
 from phyla.engine.engine import Engine, load
 from phyla.errors import MediaError
+from phyla.testing.agreement import assert_differ, assert_same_tokens
 from phyla.testing.files import CHATML
 from phyla.testing.forward import assert_close
 from phyla.testing.thorough import some
@@ -89,7 +90,7 @@ def sights(
         request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
     ) -> Iterator[Engine]:
         tiny = table[request.param]
-        folder = tiny.write(tmp_path_factory.mktemp("sight") / "tiny", registry=registry)
+        folder = tiny.write(tmp_path_factory.mktemp("sight") / tiny.name, registry=registry)
         with load(folder, dtype="float32", registry=registry) as engine:
             yield engine
 
@@ -122,15 +123,16 @@ class MediaConformance:
         def logits(seed: int) -> NDArray[np.float32]:
             return engine.trace(engine.encode(_asked(image(seed)))).logits[-1]
 
-        assert_close(logits(1), logits(1))
-        assert not np.allclose(logits(1), logits(2), atol=1e-4)
+        assert_close(logits(1), logits(1), what=f"{engine.name}: a picture seen twice")
+        assert_differ(logits(1), logits(2), what=f"{engine.name}: another picture")
 
     def test_pixels_are_what_counts_wherever_they_come_from(self, engine: Engine) -> None:
         pixels = picture(1)
         first = engine.chat(_asked({"type": "image", "source": pixels}), options=GREEDY)
         looked = engine.cache.stats().media_misses
         again = engine.chat(_asked({"type": "image", "source": pixels / 255.0}), options=GREEDY)
-        assert again.tokens == first.tokens
+        what = f"{engine.name}: a picture as bytes, and as floats"
+        assert_same_tokens(again.tokens, first.tokens, what=what)
         assert again.usage.cached_tokens > engine.encode(_asked(image(1))).media[0].stop - 2
         assert engine.cache.stats().media_misses == looked
 
@@ -142,7 +144,9 @@ class MediaConformance:
         engine.generate(one, options=GREEDY)
         assert engine.cache.explain(two).cached_tokens <= one.media[0].start
         expected = engine.generate(two, options=GREEDY, prompt_cache=False)
-        assert engine.generate(two, options=GREEDY).tokens == expected.tokens
+        found = engine.generate(two, options=GREEDY)
+        what = f"{engine.name}: a picture, after another of its size"
+        assert_same_tokens(found.tokens, expected.tokens, what=what)
 
     def test_replies_with_media_are_the_same_whatever_is_remembered(
         self, engine: Engine, parts: Sequence[dict[str, Any]]
@@ -155,10 +159,12 @@ class MediaConformance:
             _asked(*parts, long),
             _asked(*reversed(parts)),
         ]
-        for messages in conversations:
+        for number, messages in enumerate(conversations):
             cold = engine.chat(messages, options=GREEDY, prompt_cache=False)
             warm = engine.chat(messages, options=GREEDY)
-            assert warm.tokens == cold.tokens
+            cached = warm.usage.cached_tokens
+            what = f"{engine.name}: conversation {number}, {cached} tokens remembered"
+            assert_same_tokens(warm.tokens, cold.tokens, what=what)
 
     def test_a_prompt_with_media_may_be_read_in_chunks_of_any_size(
         self,
@@ -175,7 +181,8 @@ class MediaConformance:
         for chunk in (1, 5, 17):
             monkeypatch.setattr(scheduler, "chunk", chunk)
             found = engine.generate(prompt, options=GREEDY, prompt_cache=False)
-            assert found.tokens == expected.tokens
+            what = f"{engine.name}: a prompt with media in chunks of {chunk}"
+            assert_same_tokens(found.tokens, expected.tokens, what=what)
 
     def test_a_conversation_with_pictures_is_read_from_where_it_went_on(
         self, engine: Engine
@@ -187,7 +194,8 @@ class MediaConformance:
             prompt = engine.encode(messages)
             reply = engine.chat(messages, options=GREEDY)
             cold = engine.chat(messages, options=GREEDY, prompt_cache=False)
-            assert reply.tokens == cold.tokens
+            what = f"{engine.name}: turn {turn}, {reply.usage.cached_tokens} tokens remembered"
+            assert_same_tokens(reply.tokens, cold.tokens, what=what)
             if before is not None:
                 assert reply.usage.cached_tokens >= 0.95 * before.boundaries[-1]
             before = prompt
@@ -203,7 +211,9 @@ class MediaConformance:
         alone = [engine.chat(each, options=GREEDY, prompt_cache=False) for each in requests]
         streams = [engine.stream(each, options=GREEDY) for each in requests]
         together = [stream.result() for stream in streams]
-        assert [reply.tokens for reply in together] == [reply.tokens for reply in alone]
+        for number, (found, expected) in enumerate(zip(together, alone, strict=True)):
+            what = f"{engine.name}: request {number} of {len(requests)} at once"
+            assert_same_tokens(found.tokens, expected.tokens, what=what)
 
     def test_a_session_sees_what_the_engine_sees(
         self, engine: Engine, parts: Sequence[dict[str, Any]]
@@ -214,8 +224,9 @@ class MediaConformance:
             session.append_chat(messages)
             assert session.position == cold.usage.prompt_tokens
             fork = session.fork()
-            assert session.generate(GREEDY).tokens == cold.tokens
-            assert fork.generate(GREEDY).tokens == cold.tokens
+            for who, each in (("a session", session), ("its fork", fork)):
+                found = each.generate(GREEDY).tokens
+                assert_same_tokens(found, cold.tokens, what=f"{engine.name}: {who}")
             fork.close()
 
     def test_a_session_takes_a_picture_alone(self, engine: Engine) -> None:

@@ -51,18 +51,33 @@ class Tiny:
         return path
 
 
-def read_tiny(path: Path) -> dict[str, Tiny]:
-    """Read a table of tiny configs.
+def tiny_table(
+    base: Mapping[str, Any], branches: Mapping[str, Mapping[str, Any]]
+) -> dict[str, Tiny]:
+    """A table of tiny configs: each branch is the base with its own keys over it.
 
-    The file is a list of groups, `{"base": {...}, "branches": {name: {...}}}`: a branch is the base
-    with its own keys over it; null removes a key, and `chat_template` goes beside the config.
+    None removes a key, and `chat_template` goes beside the config.
+
+    Args:
+        base: a config.json.
+        branches: by name, what they have otherwise.
+    """
+    table: dict[str, Tiny] = {}
+    for name, changes in branches.items():
+        config = {key: value for key, value in {**base, **changes}.items() if value is not None}
+        template = config.pop("chat_template", CHATML)
+        table[name] = Tiny(name, config, template)
+    return table
+
+
+def read_tiny(path: Path) -> dict[str, Tiny]:
+    """Read a table of tiny configs from a file.
+
+    It is a list of groups, `{"base": {...}, "branches": {name: {...}}}`; see `tiny_table`.
     """
     table: dict[str, Tiny] = {}
     for group in json.loads(path.read_text(encoding="utf-8")):
-        for name, changes in group["branches"].items():
-            config = {k: v for k, v in {**group["base"], **changes}.items() if v is not None}
-            template = config.pop("chat_template", CHATML)
-            table[name] = Tiny(name, config, template)
+        table |= tiny_table(group["base"], group["branches"])
     return table
 
 
