@@ -13,9 +13,12 @@ import pytest
 from hypothesis import settings
 
 from phyla.checkpoint import Checkpoint, TokenizerData
+from phyla.registry import discover
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
+
+    from phyla.registry import Registry
 
 # No test may fail because a machine is slow. What else hypothesis has chosen, for CI say, stays.
 settings.register_profile(
@@ -26,8 +29,28 @@ settings.register_profile(
 )
 settings.load_profile("phyla")
 
+# Modules that tests share: their asserts are to say as much as those of the tests.
+pytest.register_assert_rewrite("tests.core.engine")
+
 # Packages of their own: they are installed by pip and bring their own settings and tests.
 collect_ignore = ["third_party"]
+
+
+@pytest.fixture(scope="session", autouse=True)
+def plugins_known() -> Iterator[None]:
+    """Installed plugins are looked for once, while the search path is that of the beginning.
+
+    That takes longer than to load a tiny model, and every model that is loaded asks for it.
+    """
+    path, known = list(sys.path), discover()
+
+    def discovered() -> Registry:
+        return known if sys.path == path else discover()
+
+    with pytest.MonkeyPatch.context() as patch:
+        for module in ("engine.engine", "testing.tiny", "testing.forward"):
+            patch.setattr(f"phyla.{module}.discover", discovered)
+        yield
 
 
 class Site:

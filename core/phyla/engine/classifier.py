@@ -17,38 +17,23 @@ breaks before one, which templates write around markers and which are no part of
 
 from __future__ import annotations
 
-import json
 from collections import deque
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING, Literal, TypeAlias
 
-from typing_extensions import assert_never
-
-from phyla.engine.spans import Record, Span, SpanKind
+from phyla.engine.calls import Block, Calls, CallSpanEvent
+from phyla.engine.spans import Record, Span
 from phyla.engine.stops import PatternScanner
-from phyla.events import (
-    ReasoningDelta,
-    TextDelta,
-    ToolCallDelta,
-    ToolCallError,
-    ToolCallFailed,
-    ToolCallFinished,
-    ToolCallStarted,
-)
-from phyla.messages import ToolCall
-from phyla.tools import ArgumentsDelta, CallFailed, CallParsed, CallStarted
+from phyla.events import ReasoningDelta, TextDelta
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Sequence
 
-    from phyla.events import FinishReason
+    from phyla.events import FinishReason, ToolCallError
     from phyla.family import Dialect
-    from phyla.messages import Tool
-    from phyla.tools import BlockParser, CallEvent
+    from phyla.messages import Tool, ToolCall
 
-SpanEvent: TypeAlias = (
-    TextDelta | ReasoningDelta | ToolCallStarted | ToolCallDelta | ToolCallFinished | ToolCallFailed
-)
+SpanEvent: TypeAlias = TextDelta | ReasoningDelta | CallSpanEvent
 
 _Said: TypeAlias = Literal["text", "reasoning"]
 _State: TypeAlias = Literal["text", "reasoning", "title", "block"]
@@ -56,35 +41,6 @@ _Role: TypeAlias = Literal["open", "close", "call", "bare", "end"]
 
 # No name of a span is longer than this, so what is longer is no name.
 _LONGEST_TITLE = 32
-
-
-@dataclass
-class _Block:
-    """A block of tool calls that is being read.
-
-    Attributes:
-        parser: reads it.
-        opens: what the format's blocks open with.
-        inside: what was being said where the block began.
-        before: the line breaks before it, which are its own if it holds a call.
-        base: the reply's index of the block's first call.
-        length: how many characters the parser was given.
-        pieces: those characters.
-        marks: the places of markers among them.
-        spans: what the parser has decided on.
-        called: whether a call began.
-    """
-
-    parser: BlockParser
-    opens: tuple[str, ...]
-    inside: _Said
-    before: str
-    base: int
-    length: int
-    pieces: list[str]
-    marks: list[tuple[int, str]]
-    spans: list[Span]
-    called: bool = False
 
 
 def markers(dialect: Dialect, *, calls: bool) -> dict[str, _Role]:
@@ -138,7 +94,6 @@ class Classifier:
         self._dialect = dialect
         self._tools = tools or ()
         self._format = None if tools is None else dialect.tools
-        self._call_ids = call_ids
         self._roles = markers(dialect, calls=self._format is not None)
         self._stops = frozenset(stops)
         texts = [text for text in self._roles if text not in marks]
@@ -163,15 +118,13 @@ class Classifier:
         self._gap = False  # only blanks since a marker, which no stop text may match
         self._answered = False  # the reply has text
         self._title = ""
-        self._block: _Block | None = None
+        self._block: Block | None = None
+        self._inside: _Said = "text"  # what was being said where it began
+        self._before = ""  # the line breaks before it, its own if it holds a call
         self._unpaired = {"open": 0, "call": 0}  # opening markers that were words of the answer
-        self._count = 0  # of calls that began
         self._stop: str | None = None
-        self._cut = False
         self._finished = False
-        self.calls: list[ToolCall] = []
-        self.errors: list[ToolCallError] = []
-        self._streamed: dict[int, bool] = {}  # calls that began, and whether arguments came
+        self._calls = Calls(call_ids)
 
         if in_reasoning:
             self._enter("reasoning")
@@ -197,6 +150,16 @@ class Classifier:
     def reasoning(self) -> str:
         """The reasoning so far; its spans, joined."""
         return self._record.joined("reasoning")
+
+    @property
+    def calls(self) -> list[ToolCall]:
+        """The calls so far."""
+        return self._calls.finished
+
+    @property
+    def errors(self) -> list[ToolCallError]:
+        """What should have been calls, so far."""
+        return self._calls.errors
 
     @property
     def spans(self) -> tuple[Span, ...]:
@@ -231,7 +194,7 @@ class Classifier:
     @property
     def cut(self) -> bool:
         """Whether the output ended inside a call."""
-        return self._cut
+        return self._calls.cut
 
     def finish_reason(self, ended: FinishReason) -> FinishReason:
         """The reply's finish reason, when generation ended for the reason `ended`.
@@ -241,7 +204,7 @@ class Classifier:
         """
         if self._stop is not None:
             return "stop"
-        return "tool_calls" if ended == "stop" and self.calls and not self._cut else ended
+        return "tool_calls" if ended == "stop" and self.calls and not self.cut else ended
 
     # What goes in.
 
@@ -493,31 +456,16 @@ class Classifier:
     def _open_block(self, marker: str, inside: _Said, *, bare: bool = False) -> None:
         written = self._dialect.bare_tools if bare else self._format
         assert written is not None, "without a format nothing opens a block"
-        before, self._space = self._space, ""
-        self._block = _Block(
-            parser=written.block(self._tools),
-            opens=written.opens,
-            inside=inside,
-            before=before,
-            base=self._count,
-            length=0,
-            pieces=[],
-            marks=[],
-            spans=[],
-        )
+        self._inside, self._before, self._space = inside, self._space, ""
+        self._block = Block(written.block(self._tools), written.opens, self._calls)
         self._state = "block"
         self._read_block(marker)
 
     def _read_block(self, piece: str, *, is_mark: bool = False) -> None:
         block = self._block
         assert block is not None, "only an open block is read"
-        if is_mark:
-            block.marks.append((block.length, piece))
-        block.pieces.append(piece)
-        block.length += len(piece)
-        for event in block.parser.feed(piece):
-            self._meet_call(block, event)
-        if block.parser.rest is not None:
+        self._events += block.feed(piece, is_mark=is_mark)
+        if block.over:
             self._close_block(block)
         elif is_mark and self._dialect.end_token_is_final and piece in self._dialect.call_ends:
             self._end_block(incomplete=False)
@@ -526,33 +474,23 @@ class Classifier:
         """Nothing more comes for the block that is open."""
         block = self._block
         assert block is not None, "only an open block is ended"
-        for event in block.parser.finish():
-            if isinstance(event, CallFailed) and event.incomplete and not incomplete:
-                event = replace(event, incomplete=False)
-            self._meet_call(block, event)
+        self._events += block.finish(incomplete=incomplete)
         self._close_block(block)
 
-    def _close_block(self, block: _Block) -> None:
+    def _close_block(self, block: Block) -> None:
         self._block = None
-        rest = block.parser.rest or ""
-        self._put_back(block, rest)
-        fed = "".join(block.pieces)
-        used = fed[: len(fed) - len(rest)]
+        self._work.extendleft(reversed(block.rest))
         spans = block.spans
-        if "".join(span.raw for span in spans) != used:
-            # A format that miscounts must not make the record wrong.
-            kind: SpanKind = "call" if block.called else "error"
-            spans = [Span(kind, used)]
         failed = any(span.kind == "error" for span in spans)
-        if block.called or (failed and block.inside == "text"):
-            self._record.add("marker", block.before)
+        if block.called or (failed and self._inside == "text"):
+            self._record.add("marker", self._before)
             for span in spans:
                 self._record.add(span.kind, span.raw)
             self._enter("text")
             return
         # It was no call. What was being said goes on.
-        self._state = self._saying = block.inside
-        self._space = block.before
+        self._state = self._saying = self._inside
+        self._space = self._before
         for span in spans:
             if span.kind == "error":
                 self._let_go()
@@ -560,76 +498,3 @@ class Classifier:
             else:
                 self._unpaired["call"] += 1
                 self._pass(span.raw)
-
-    def _put_back(self, block: _Block, rest: str) -> None:
-        """Read `rest`, the end of what the block was given, once more."""
-        start = block.length - len(rest)
-        pieces: list[tuple[str, bool]] = []
-        at = start
-        for place, marker in block.marks:
-            if place >= start:
-                pieces += [(rest[at - start : place - start], False), (marker, True)]
-                at = place + len(marker)
-        pieces.append((rest[at - start :], False))
-        self._work.extendleft(piece for piece in reversed(pieces) if piece[0])
-
-    def _meet_call(self, block: _Block, event: CallEvent) -> None:
-        """Hand on what a block's parser found out, with the reply's index instead of the block's."""
-        index = None if event.index is None else block.base + event.index
-        if isinstance(event, CallFailed):
-            self._fail(block, index, event)
-            return
-        assert index is not None, "only a failure may come without a call"
-        match event:
-            case CallStarted(name=name):
-                self._announce(block, index, name)
-            case ArgumentsDelta(json=piece):
-                self._streamed[index] = True
-                self._events.append(ToolCallDelta(index, piece))
-            case CallParsed():
-                self._complete(block, index, event)
-            case _:
-                assert_never(event)
-
-    def _announce(self, block: _Block, index: int, name: str) -> None:
-        if index in self._streamed:
-            return
-        block.called = True
-        self._streamed[index] = False
-        self._count = max(self._count, index + 1)
-        self._events.append(ToolCallStarted(index, self._id(index), name))
-
-    def _complete(self, block: _Block, index: int, parsed: CallParsed) -> None:
-        self._announce(block, index, parsed.name)
-        if not self._streamed[index]:
-            arguments = json.dumps(parsed.arguments, ensure_ascii=False)
-            self._events.append(ToolCallDelta(index, arguments))
-        call = ToolCall(
-            id=self._id(index),
-            name=parsed.name,
-            arguments=parsed.arguments,
-            raw=parsed.raw,
-            notes=parsed.notes,
-        )
-        self.calls.append(call)
-        block.spans.append(Span("call", parsed.raw))
-        self._events.append(ToolCallFinished(index, call))
-
-    def _fail(self, block: _Block, index: int | None, failed: CallFailed) -> None:
-        if _is_prose(failed, block.opens):
-            block.spans.append(Span("text", failed.raw))
-            return
-        error = ToolCallError(raw=failed.raw, reason=failed.reason, incomplete=failed.incomplete)
-        self.errors.append(error)
-        self._cut = self._cut or failed.incomplete
-        block.spans.append(Span("error", failed.raw))
-        self._events.append(ToolCallFailed(index, error))
-
-    def _id(self, index: int) -> str:
-        return f"{self._call_ids}_{index}"
-
-
-def _is_prose(failed: CallFailed, opens: Collection[str]) -> bool:
-    return failed.prose or (
-        failed.index is None and not failed.incomplete and failed.raw.strip() in opens
-    )

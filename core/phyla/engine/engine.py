@@ -18,10 +18,11 @@ from phyla.engine.machine import Limits, Machine
 from phyla.engine.media import MediaDesk
 from phyla.engine.prompt_cache import PromptCache
 from phyla.engine.resolve import check_token_ids, resolve
-from phyla.engine.session import Session, Settled, Surroundings
+from phyla.engine.session import Session, Surroundings
 from phyla.engine.strand import Strand
 from phyla.engine.stream import Stream
 from phyla.engine.trace import Trace, trace
+from phyla.engine.turn import Settled
 from phyla.errors import ContextOverflowError, MemoryLimitError, RequestError
 from phyla.kv_quantization import read_kv_quantization
 from phyla.media import MediaLimits

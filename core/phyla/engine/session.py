@@ -5,16 +5,15 @@ from __future__ import annotations
 import threading
 from concurrent.futures import wait
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, TypeVar
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
-import mlx.core as mx
-import numpy as np
-
-from phyla.engine.answer import Answer
 from phyla.engine.flush import Flush
+from phyla.engine.session_input import read_block, read_embeddings
 from phyla.engine.strand import NO_TOKEN, Appending, Continuing
 from phyla.engine.stream import Stream
+from phyla.engine.turn import Turn, after_reply
+from phyla.engine.unread import Unread
 from phyla.errors import (
     BusyError,
     CancelledError,
@@ -25,42 +24,25 @@ from phyla.errors import (
 from phyla.messages import Audio, Image, Video, read_messages
 from phyla.options import read_options
 from phyla.prompt import Prompt, read_ids
-from phyla.validation import shown
+from phyla.validation import check_text, shown
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
     from types import TracebackType
 
+    import mlx.core as mx
+    import numpy as np
     from numpy.typing import ArrayLike, NDArray
     from typing_extensions import Self
 
     from phyla.engine.encoder import Encoder
     from phyla.engine.machine import Machine
-    from phyla.engine.media import MediaItem, PlacedMedia
-    from phyla.engine.resolve import ResolvedOptions
     from phyla.engine.strand import Strand
+    from phyla.engine.turn import Settled
     from phyla.events import Event, Reply
     from phyla.family import ThinkingLike
-    from phyla.hooks import LogitsProcessor
     from phyla.messages import Medium, Message, MessagesLike, ToolLike
     from phyla.options import Options, OptionsLike
-
-
-@dataclass(frozen=True)
-class Settled:
-    """A request's options with nothing left open, and what changes its logits."""
-
-    options: ResolvedOptions
-    processors: Sequence[LogitsProcessor]
-
-    def with_seed(self, seed: int) -> Settled:
-        """The same with another seed."""
-        return replace(self, options=replace(self.options, seed=seed))
-
-    def alike(self, other: Settled) -> bool:
-        """Whether both make one reply, apart from its length."""
-        without = replace(self.options, max_tokens=None)
-        return without == replace(other.options, max_tokens=None)
 
 
 @dataclass(frozen=True)
@@ -103,15 +85,8 @@ class Session:
         self._cancelled = threading.Event()
         self._working = threading.Lock()
         self._closed = False
-        self._unread: tuple[int, ...] = ()
-        self._unread_embeddings: NDArray[np.float32] | None = None
-        self._unread_media: tuple[PlacedMedia, ...] = ()
-        # The conversation, as far as it came by `append_chat`, and the turn that is being made.
-        self._messages: list[Message] = []
-        self._items: tuple[MediaItem, ...] = ()
-        self._prompt = Prompt(ids=())
-        self._answer: Answer | None = None
-        self._settled: Settled | None = None
+        self._unread = Unread()
+        self._turn = Turn.empty()
 
     # Where it stands.
 
@@ -136,7 +111,7 @@ class Session:
 
         It holds -1 for each of the embeddings that were left; append those.
         """
-        return self._unread
+        return self._unread.ids
 
     # Appending.
 
@@ -164,13 +139,7 @@ class Session:
         Raises:
             PhylaError: as `append_tokens` raises it.
         """
-        if not isinstance(text, str):
-            raise RequestError(
-                f"text should be a string; found {shown(text)}.",
-                field="text",
-                expected="a string",
-                found=text,
-            )
+        check_text("text", text)
         if add_special_tokens not in (None, True, False):
             raise RequestError(
                 "add_special_tokens should be True, False or None; found "
@@ -201,15 +170,7 @@ class Session:
                 field="embeddings",
                 hint="Append tokens or text.",
             )
-        values = _floats(embeddings)
-        width = self._strand.width
-        if values.ndim != 2 or values.shape[1] != width or not len(values):
-            raise RequestError(
-                f"embeddings should have the shape [T, {width}]; found {list(values.shape)}.",
-                field="embeddings",
-                expected=f"[T, {width}]",
-                found=tuple(values.shape),
-            )
+        values = read_embeddings(embeddings, self._strand.width)
         with self._work():
             return self._append(Prompt(ids=()), embeddings=values)
 
@@ -232,23 +193,25 @@ class Session:
         following = read_messages(messages)
         with self._work():
             encoder = self._surroundings.encoder
-            if not self._messages:
+            turn = self._turn
+            if not turn.messages:
                 prompt = encoder.encode(following, tools=tools, thinking=thinking)
-                earlier: list[Message] = []
+                earlier: tuple[Message, ...] = ()
             else:
-                if self._answer is None or not self._answer.tokens:
+                if turn.said is None:
                     raise RequestError(
                         "The session waits for a reply to the messages before.",
                         field="messages",
                         hint="Generate one first, or append all messages in one call.",
                     )
-                earlier = [*self._messages, self._answer.message]
+                earlier = (*turn.messages, turn.said)
                 prompt = encoder.follow_up(
-                    self._messages, following, tools=tools, thinking=thinking, held=self._items
+                    turn.messages, following, tools=tools, thinking=thinking, held=turn.items
                 )
-                prompt = self._after_reply(prompt)
-            items = (*self._items, *(placed.item for placed in prompt.media))
-            return self._append(prompt, messages=[*earlier, *following], items=items)
+                voice = self._machine.loaded.runtime.voice
+                prompt = after_reply(prompt, self._strand.ids[-1], voice)
+            items = (*turn.items, *(placed.item for placed in prompt.media))
+            return self._append(prompt, turn=Turn(prompt, (*earlier, *following), items))
 
     def append_image(self, source: object, *, max_tokens: int | None = None) -> int:
         """Append an image, with what the model's template puts around one; returns the position.
@@ -262,13 +225,15 @@ class Session:
             MediaError: the image cannot be read.
             PhylaError: as `append_tokens` raises it.
         """
-        return self._append_medium(_block(Image, source=source, max_tokens=max_tokens))
+        return self._append_medium(read_block(Image, source=source, max_tokens=max_tokens))
 
     def append_audio(
         self, source: object, *, rate: int | None = None, max_tokens: int | None = None
     ) -> int:
         """Append sound; see `append_image`. `rate` is that of an array of samples."""
-        return self._append_medium(_block(Audio, source=source, rate=rate, max_tokens=max_tokens))
+        return self._append_medium(
+            read_block(Audio, source=source, rate=rate, max_tokens=max_tokens)
+        )
 
     def append_video(
         self,
@@ -288,7 +253,7 @@ class Session:
             source_fps: frames a second of a source that is an array or a list of pictures.
             max_tokens: the most tokens that the video may take.
         """
-        block = _block(
+        block = read_block(
             Video,
             source=source,
             fps=fps,
@@ -330,21 +295,21 @@ class Session:
         self._start_work()
         try:
             self._check_cancelled()
-            self._check_unread(())
+            self._unread.check(())
             if not self._strand.ids:
                 raise EmptyInputError(
                     "The session is empty.", field="session", hint="Append something first."
                 )
             if not self._strand.can_shift:
                 self._check_room(1)
-            before = self._settled
-            if wanted.seed is None and before is not None and self._answer is not None:
-                settled = settled.with_seed(before.options.seed)
+            turn = self._turn
+            if wanted.seed is None:
+                settled = turn.with_seed_of_reply(settled)
             channel = self._machine.channel()
-            answer = self._voiced(settled)
+            answer = turn.voiced(settled, self._machine.loaded.runtime.voice)
 
             def begin() -> None:
-                self._settled, self._answer = settled, answer
+                self._turn = turn.answered(answer, settled)
 
             task = Continuing(
                 self._strand,
@@ -410,8 +375,7 @@ class Session:
         with self._work(cancellable=False):
             strand = self._strand
             self._machine.call(strand.clear)
-            self._unread, self._unread_embeddings, self._unread_media = (), None, ()
-            self._begin_turn(Prompt(ids=()), (), ())
+            self._unread, self._turn = Unread(), Turn.empty()
 
     def fork(self) -> Session:
         """A session that begins with what this one holds; neither changes the other.
@@ -428,19 +392,7 @@ class Session:
 
             strand = self._machine.call(make)
             other = Session(self._surroundings, strand, options=self._options)
-            answer = None
-            if self._answer is not None and self._settled is not None:
-                answer = self._answer.continued(self._settled.options, self._settled.processors)
-            other.__dict__.update(
-                _unread=self._unread,
-                _unread_embeddings=self._unread_embeddings,
-                _unread_media=self._unread_media,
-                _items=self._items,
-                _messages=list(self._messages),
-                _prompt=self._prompt,
-                _answer=answer,
-                _settled=self._settled,
-            )
+            other._unread, other._turn = self._unread, self._turn.forked()
             return other
 
     def close(self) -> None:
@@ -470,27 +422,23 @@ class Session:
         self,
         prompt: Prompt,
         *,
-        messages: Sequence[Message] | None = None,
-        items: tuple[MediaItem, ...] | None = None,
+        turn: Turn | None = None,
         embeddings: NDArray[np.float32] | None = None,
     ) -> int:
-        """Read a prompt or embeddings; `messages` are the conversation so far, `items` its media."""
+        """Read a prompt or embeddings, which begin a turn."""
         self._surroundings.encoder.media.check(prompt.ids, prompt.media)
-        if embeddings is None:
-            self._check_unread(prompt.ids)
-            self._check_room(
-                len(prompt.ids), media=sum(each.item.plan.count for each in prompt.media)
-            )
-        else:
-            self._check_unread((NO_TOKEN,) * len(embeddings), embeddings)
-            self._check_room(len(embeddings))
+        ids = prompt.ids if embeddings is None else (NO_TOKEN,) * len(embeddings)
+        self._unread.check(ids, embeddings)
+        self._check_room(len(ids), media=sum(each.item.plan.count for each in prompt.media))
         for each in prompt.media:
             each.item.prepare()
-        ids, placed = prompt.ids, self._placed(prompt)
-        if self._unread:
+        placed = self._unread.placed(prompt, self.position)
+        if self._unread.ids:
             # What a cancelled append left belongs to the turn that it began.
-            prompt, messages, items = self._prompt, self._messages, self._items
-        task = Appending(self._strand, ids, embeddings, self._is_cancelled, placed)
+            turn = self._turn.unanswered()
+        elif turn is None:
+            turn = self._turn.then(prompt)
+        task = Appending(self._strand, prompt.ids, embeddings, self._is_cancelled, placed)
         self._machine.run(task)
         try:
             task.ended.result()
@@ -501,15 +449,9 @@ class Session:
             raise
         finally:
             if task.read_any:
-                self._begin_turn(
-                    prompt,
-                    self._messages if messages is None else messages,
-                    self._items if items is None else items,
-                )
-                self._unread = unread = task.unread
-                self._unread_media = task.unread_media
-                left = None if embeddings is None or not unread else embeddings[-len(unread) :]
-                self._unread_embeddings = left
+                left = task.unread
+                rest = None if embeddings is None or not left else embeddings[-len(left) :]
+                self._turn, self._unread = turn, Unread(left, rest, task.unread_media)
         return self.position
 
     def _append_medium(self, block: Medium) -> int:
@@ -520,50 +462,6 @@ class Session:
             expanded = desk.expand(desk.wrapped(item), [item])
             return self._append(Prompt(ids=expanded.ids, media=expanded.media))
 
-    def _placed(self, prompt: Prompt) -> tuple[PlacedMedia, ...]:
-        """The media of a prompt as they will stand here, behind what a cancel left unread of them.
-
-        Raises:
-            RequestError: what the prompt begins with is not what was left.
-        """
-        position = self.position
-        placed = tuple(each.moved(position) for each in prompt.media)
-        left, edge = self._unread_media, position + len(self._unread)
-        again = [each for each in placed if each.start < edge]
-        # The ids alone stand for what was left; media that come with them have to be the same.
-        if again and [_told(each) for each in again] != [_told(each) for each in left]:
-            raise self._unread_error()
-        return (*left, *placed[len(again) :])
-
-    def _begin_turn(
-        self, prompt: Prompt, messages: Sequence[Message], items: tuple[MediaItem, ...]
-    ) -> None:
-        self._prompt, self._messages, self._items = prompt, list(messages), items
-        self._answer = self._settled = None
-
-    def _voiced(self, settled: Settled) -> Answer:
-        """The turn's reply, ready to go on."""
-        answer, before = self._answer, self._settled
-        if answer is None or before is None:
-            voice = self._machine.loaded.runtime.voice
-            return Answer(voice, self._prompt, settled.options, processors=settled.processors)
-        if before.alike(settled) and not answer.stopped:
-            return answer
-        return answer.continued(settled.options, settled.processors)
-
-    def _after_reply(self, prompt: Prompt) -> Prompt:
-        """What follows the reply, without the end of turn if the model has said it already."""
-        voice = self._machine.loaded.runtime.voice
-        last = self._strand.ids[-1]
-        if last not in voice.eos or prompt.ids[:1] != (last,):
-            return prompt
-        return replace(
-            prompt,
-            ids=prompt.ids[1:],
-            text=prompt.text.removeprefix(voice.tokenizer.token_text(last)),
-            media=tuple(placed.moved(-1) for placed in prompt.media),
-        )
-
     # Checks.
 
     def _check_room(self, count: int, *, media: int = 0) -> None:
@@ -572,23 +470,6 @@ class Session:
             raise ContextOverflowError(
                 limit=self.max_seq_len, excess=count - room, session=True, media=media
             )
-
-    def _check_unread(
-        self, ids: Sequence[int], embeddings: NDArray[np.float32] | None = None
-    ) -> None:
-        unread, left = self._unread, self._unread_embeddings
-        same = tuple(ids[: len(unread)]) == unread
-        if same and left is not None and embeddings is not None:
-            same = np.array_equal(embeddings[: len(unread)], left)
-        if not same:
-            raise self._unread_error()
-
-    def _unread_error(self) -> RequestError:
-        return RequestError(
-            f"A cancelled append left {len(self._unread)} tokens unread.",
-            field="session",
-            hint="Append session.unread first, or reset the session.",
-        )
 
     def _check_cancelled(self) -> None:
         if self._cancelled.is_set():
@@ -615,43 +496,3 @@ class Session:
             yield
         finally:
             self._working.release()
-
-
-def _told(placed: PlacedMedia) -> tuple[bytes, int, int]:
-    return placed.item.digest, placed.start, placed.stop
-
-
-_M = TypeVar("_M", Image, Audio, Video)
-
-
-def _block(kind: type[_M], **fields: object) -> _M:
-    """A block for a medium that was passed as arguments.
-
-    Raises:
-        RequestError: one of them is out of range.
-    """
-    message = {"role": "user", "content": [{"type": kind.__name__.lower(), **fields}]}
-    block = read_messages(message)[0].media[0]
-    assert isinstance(block, kind)
-    return block
-
-
-def _floats(values: ArrayLike | mx.array) -> NDArray[np.float32]:
-    """Real numbers in memory of their own."""
-    if isinstance(values, mx.array):
-        values = np.array(values if values.dtype == mx.complex64 else values.astype(mx.float32))
-    try:
-        listed = np.asarray(values)
-        if listed.dtype.kind not in "biuf":
-            raise TypeError
-        floats = np.array(listed, dtype=np.float32)
-        if np.isfinite(floats).all():
-            return floats
-    except (TypeError, ValueError):
-        pass
-    raise RequestError(
-        f"embeddings should be an array of numbers; found {shown(values)}.",
-        field="embeddings",
-        expected="[T, D]",
-        found=values,
-    )

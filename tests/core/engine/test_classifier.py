@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import os
-
 import pytest
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
@@ -328,7 +326,7 @@ _PARTS = (
     *("<function=f>", "<parameter=a>\n", "\n</parameter>", "</function>", "<tool_", "</thi"),
 )
 _RAW = st.lists(st.one_of(st.sampled_from(_PARTS), st.text(max_size=4)), max_size=12)
-_EXAMPLES = int(os.environ.get("PHYLA_HYPOTHESIS_EXAMPLES", "150"))
+_EXAMPLES = 3 * settings().max_examples
 
 
 @settings(

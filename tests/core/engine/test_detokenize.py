@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import random
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -236,6 +237,7 @@ def test_a_decoder_that_can_change_any_earlier_text_speaks_at_the_end(tokenizer:
 # Published tokenizers, when they are there.
 
 
+@cache
 def published(name: str) -> Tokenizer:
     places = [cache_folder() / "tokenizers"]
     if chosen := os.environ.get("PHYLA_TEST_TOKENIZERS"):

@@ -23,6 +23,7 @@ from phyla.events import (
 )
 from phyla.messages import Tool
 from phyla.testing import ScriptedEngine
+from phyla.testing.thorough import some
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -277,7 +278,8 @@ class Subject:
         return self.scripted.engine.machine.loaded.runtime.voice.dialect
 
 
-@pytest.fixture(scope="module", params=CASES)
+# Each dialect is read in every way by its own family's tests; a thorough run asks engines for all.
+@pytest.fixture(scope="module", params=list(some(CASES, count=len(CASES), most=5)))
 def subject(
     request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[Subject]:

@@ -30,7 +30,7 @@ CONFIG: dict[str, Any] = {
     "vocab_size": 272,
     "hidden_size": 32,
     "intermediate_size": 48,
-    "num_hidden_layers": 2,
+    "num_hidden_layers": 1,
     "num_attention_heads": 2,
     "num_key_value_heads": 1,
     "max_position_embeddings": 1024,

@@ -98,7 +98,12 @@ def test_tojson_takes_the_arguments_that_templates_pass() -> None:
     )
 
 
-@given(st.recursive(st.none() | st.booleans() | st.text(), lambda x: st.dictionaries(st.text(), x)))
+JSON_VALUES = st.recursive(
+    st.none() | st.booleans() | st.text(), lambda x: st.dictionaries(st.text(), x), max_leaves=8
+)
+
+
+@given(JSON_VALUES)
 def test_tojson_can_be_read_back(value: object) -> None:
     assert json.loads(rendered("{{ v | tojson }}", v=value)) == value
 
