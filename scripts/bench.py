@@ -66,6 +66,9 @@ INSTEAD: Mapping[str, frozenset[str]] = {
 }
 
 
+_SIZES_HELP = f"tokens of the prompts ({','.join(map(str, PROMPT_SIZES))}, as far as they fit)"
+
+
 @dataclass
 class Peer:
     """A program in the comparison, and what was measured of it by the name of the measurement."""
@@ -114,6 +117,7 @@ def main() -> None:
         return
     dtype = ["--dtype", options.dtype] if options.dtype else []
     report = json.loads(_run(["-m", "phyla.cli", "inspect", options.model, "--json", *dtype]))
+    options.prompt_sizes = _fitting_sizes(options, report["context"])
     held = report["precision"]["weights"]
     with tempfile.TemporaryDirectory(prefix="phyla-bench-") as scratch:
         folder = Path(scratch)
@@ -140,8 +144,8 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--peers", type=_peers, default=["mlx-lm"], help="names with commas")
     parser.add_argument("--runs", type=_count, default=5, help="rounds to take medians of (5)")
     parser.add_argument("--loads", type=_count, default=3, help="times to start each peer (3)")
-    parser.add_argument("--prompt-sizes", type=_sizes, default=PROMPT_SIZES, metavar="N,N,...")
-    parser.add_argument("--decode", type=_count, default=64, help="tokens to write (64)")
+    parser.add_argument("--prompt-sizes", type=_sizes, metavar="N,N,...", help=_SIZES_HELP)
+    parser.add_argument("--decode", type=_several, default=64, help="tokens to write (64)")
     parser.add_argument("--dtype", help="as for phyla.load")
     parser.add_argument(
         "--budget",
@@ -205,10 +209,44 @@ def _flags(names: Sequence[str]) -> str:
     return " and ".join("--" + name.replace("_", "-") for name in names)
 
 
+def _fitting_sizes(options: argparse.Namespace, context: int | None) -> tuple[int, ...]:
+    """The sizes of prompts to measure; what has no room in the context is refused, or left out.
+
+    Before anything is loaded: minutes would be spent on the peers before ours says so.
+    """
+    sizes = options.prompt_sizes
+    if context is None:
+        return sizes or PROMPT_SIZES
+    # A prompt is read for its first token's sake, and that needs a place too.
+    long = [str(size) for size in sizes or () if size >= context]
+    if long:
+        sys.exit(
+            f"bench.py: error: --prompt-sizes {','.join(long)}: the model has room for {context} "
+            f"tokens, so a prompt may have {context - 1} at most"
+        )
+    if DECODE_PROMPT + options.decode > context:
+        sys.exit(
+            f"bench.py: error: --decode {options.decode}: the model has room for {context} tokens, "
+            f"and {DECODE_PROMPT} of them are the prompt's"
+        )
+    return sizes or tuple(size for size in PROMPT_SIZES if size < context)
+
+
 def _count(text: str) -> int:
-    number = int(text)
-    if number < 1:
-        raise argparse.ArgumentTypeError(f"{number} is not at least 1")
+    return _at_least(1, text)
+
+
+def _several(text: str) -> int:
+    return _at_least(2, text)  # the first token comes with the prompt: one has no rate
+
+
+def _at_least(least: int, text: str) -> int:
+    try:
+        number = int(text)
+    except ValueError:
+        raise argparse.ArgumentTypeError(f"{text!r} is no whole number") from None
+    if number < least:
+        raise argparse.ArgumentTypeError(f"{number} is not at least {least}")
     return number
 
 
@@ -258,7 +296,10 @@ def _theirs(name: str, options: argparse.Namespace, held: str, scratch: Path) ->
 def _run(arguments: Sequence[str]) -> str:
     """Run Python in a process of its own, so that this one never loads MLX."""
     command = [sys.executable, *arguments]
-    return subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True).stdout
+    finished = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=False)
+    if finished.returncode:
+        sys.exit(finished.returncode)  # it has said why
+    return finished.stdout
 
 
 # The measurements.

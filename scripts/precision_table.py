@@ -1,6 +1,6 @@
 """How far bfloat16 and 4-bit runs of every model type are from float32: the table of precision.md.
 
-    python scripts/precision_table.py
+    python scripts/precision_table.py [TYPE ...]
 
 The models are the tiny ones that the families are tested with, one of each type, with random
 weights. A distance is that between the logits of all positions of a prompt: the largest and the mean
@@ -20,14 +20,14 @@ import numpy as np
 from phyla.testing import Forward, Tiny, prompt_ids, read_tiny, write_checkpoint
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Sequence
 
     from numpy.typing import NDArray
 
     Logits = NDArray[np.float32]
 
 FAMILIES = Path(__file__).parents[1] / "tests" / "families"
-TABLES = ("tiny.json", "media_tiny.json")
+TABLES = ("tiny.json", "media_tiny.json", "named_tiny.json")
 TEXTS = ("text_config", "llm_config")
 TOWERS = ("vision_config", "audio_config", "sound_config")
 PROMPT = prompt_ids(16)
@@ -118,10 +118,13 @@ def one_of_each_type() -> Iterator[tuple[str, Tiny]]:
                 yield title, replace(tiny, config=config)
 
 
-def main() -> None:
+def main(types: Sequence[str]) -> None:
+    """Print the table, or the rows of some types."""
     print(f"| {' | '.join(TITLES)} |")
     print(f"|---{'|---:' * (len(TITLES) - 1)}|")
     for title, tiny in one_of_each_type():
+        if types and tiny.config["model_type"] not in types:
+            continue
         with tempfile.TemporaryDirectory(prefix="phyla-precision-") as scratch:
             found = Distances.of(tiny, Path(scratch))
         cells = (found.half, found.four_bits, found.packed, found.packed_half)
@@ -129,7 +132,8 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    argparse.ArgumentParser(
+    parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    ).parse_args()
-    main()
+    )
+    parser.add_argument("types", nargs="*", metavar="TYPE", help="a model type; all if none")
+    main(parser.parse_args().types)

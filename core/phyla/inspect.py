@@ -5,7 +5,6 @@ Imports MLX only when a report is made.
 
 from __future__ import annotations
 
-import math
 from collections import Counter
 from typing import TYPE_CHECKING, Literal
 
@@ -13,17 +12,22 @@ from pydantic import BaseModel, ConfigDict
 from typing_extensions import assert_never
 
 from phyla.errors import TemplateError
+from phyla.incomplete import TOKENIZER, complete, missing_files
+from phyla.kv_quantization import read_kv_quantization
 from phyla.messages import Message, Tool, ToolCall, ToolResult
 from phyla.options import Options
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
+    import mlx.core as mx
+
     from phyla.checkpoint import Checkpoint, QuantizationScheme
     from phyla.engine.loading import Blueprint
     from phyla.engine.template import ChatTemplate
     from phyla.engine.weight_plan import WeightPlan
     from phyla.family import CacheKind, Family, Full, Sliding
+    from phyla.kv_quantization import KVQuantization, KVQuantizationLike, Quantized
 
 # A text that no template writes by itself.
 _PROBE = "7c1e4a"
@@ -70,15 +74,18 @@ class CacheReport(_Part):
         layers: the kinds of cache and how many layers have each.
         bytes_per_token: what each token costs, at any length.
         fixed_bytes: windows, when full, and recurrent states; once per sequence.
+        quantized: how keys and values are kept smaller, such as `8-bit keys, 4-bit values`; None
+            where they are kept as they are computed.
     """
 
     layers: tuple[tuple[str, int], ...]
     bytes_per_token: int
     fixed_bytes: int
+    quantized: str | None = None
 
 
 class TokenReport(_Part):
-    """A token's id and its spelling in the vocabulary; None when it is outside."""
+    """A token's id and its spelling; None when it is outside the vocabulary, or there is none."""
 
     id: int
     text: str | None
@@ -112,7 +119,9 @@ class Report(_Part):
         name: what it is called.
         path: the folder or the file.
         format: how weights are stored.
-        size_bytes: all tensors, as stored.
+        size_bytes: all tensors, as stored; 0 where there are none.
+        missing: the files that the model needs to run and its folder does not have. Without weights
+            what is told of them is what config.json describes.
         family: the family that would run it.
         distribution: the package that brings the family, and its version.
         dialect: how its text is marked.
@@ -120,7 +129,7 @@ class Report(_Part):
         architectures: config.json's.
         modalities: what it reads: text, and what the checkpoint holds towers for.
         parameters: how many there are, whatever they are packed into.
-        weights: how they are stored, the most parameters first.
+        weights: how they are stored, the most parameters first; empty without weights.
         precision: what it would run with here.
         layers: how many there are.
         vocab_size: rows of the head.
@@ -140,6 +149,7 @@ class Report(_Part):
     path: str
     format: str
     size_bytes: int
+    missing: tuple[str, ...] = ()
     family: str
     distribution: str
     dialect: str
@@ -164,18 +174,25 @@ class Report(_Part):
 
 
 def inspect(
-    checkpoint: Checkpoint, family: Family, *, distribution: str, dtype: str | None = None
+    checkpoint: Checkpoint,
+    family: Family,
+    *,
+    distribution: str,
+    dtype: str | None = None,
+    kv_bits: KVQuantizationLike = None,
 ) -> Report:
-    """Report on a checkpoint, as the family reads it. No weight is read.
+    """Report on a checkpoint, as the family reads it. No weight is read, and there may be none.
 
     Args:
         checkpoint: an opened checkpoint.
         family: the family that would run it.
         distribution: the package that brings the family.
         dtype: as for `phyla.load`.
+        kv_bits: as for `phyla.load`.
 
     Raises:
-        PhylaError: what loading it would raise before it reads weights.
+        PhylaError: what loading it would raise before it reads weights, but for files that are
+            missing.
     """
     from phyla.backend import on_cpu, prepare
 
@@ -186,13 +203,16 @@ def inspect(
     from phyla.engine.weight_plan import plan_weights
     from phyla.engine.weights import check_weights
 
-    blueprint = plan(checkpoint, family, dtype=dtype)
-    precision = blueprint.precision
-    rules = family.weights(blueprint.config, checkpoint)
-    weights = plan_weights(checkpoint, rules)
+    missing = missing_files(checkpoint)
+    decide = complete if missing else plan
+    blueprint = decide(checkpoint, family, dtype=dtype)
+    precision, held = blueprint.precision, bool(checkpoint.tensors)
+    rules = family.weights(blueprint.config, checkpoint) if held else ()
+    weights = plan_weights(blueprint.checkpoint, rules)
     # Its arrays are lazy: building it costs neither memory nor time.
     model = family.model(blueprint.config)
-    check_weights(model, checkpoint, rules)
+    if held:
+        check_weights(model, checkpoint, rules)
     kinds = model.cache_kinds()
     template = ChatTemplate(checkpoint.chat_templates, blueprint.tokenizer.special_tokens)
     found, error = _template_report(template, blueprint)
@@ -202,6 +222,7 @@ def inspect(
         path=str(checkpoint.path),
         format=checkpoint.format,
         size_bytes=checkpoint.nbytes,
+        missing=missing,
         family=family.name,
         distribution=distribution,
         dialect=blueprint.dialect.name,
@@ -209,7 +230,7 @@ def inspect(
         architectures=_architectures(checkpoint.config),
         modalities=_modalities(blueprint),
         parameters=weights.parameters,
-        weights=_shares(weights),
+        weights=_shares(weights) if held else (),
         precision=PrecisionReport(
             device="cpu" if cpu else "gpu",
             blas=blas if cpu else None,
@@ -220,11 +241,8 @@ def inspect(
         layers=len(kinds),
         vocab_size=blueprint.config.vocab_size,
         context=blueprint.config.context_length,
-        cache=cache_report(kinds, precision.activations.size),
-        eos=tuple(
-            TokenReport(id=index, text=blueprint.tokenizer.token_text(index))
-            for index in sorted(blueprint.eos)
-        ),
+        cache=cache_report(kinds, precision.activations, read_kv_quantization(kv_bits)),
+        eos=_eos(blueprint, known=TOKENIZER not in missing),
         reasoning=None if marks is None else (marks.open, marks.close),
         tool_format=None if calls is None else calls.name,
         tool_opens=() if calls is None else calls.opens,
@@ -232,6 +250,14 @@ def inspect(
         template=found,
         template_error=error,
         sampling=checkpoint_options(checkpoint.generation_config),
+    )
+
+
+def _eos(blueprint: Blueprint, *, known: bool) -> tuple[TokenReport, ...]:
+    token_text = blueprint.tokenizer.token_text
+    return tuple(
+        TokenReport(id=index, text=token_text(index) if known else None)
+        for index in sorted(blueprint.eos)
     )
 
 
@@ -261,20 +287,31 @@ def scheme_text(scheme: QuantizationScheme) -> str:
     return f"{scheme.bits}-bit {scheme.mode}, groups of {scheme.group_size}"
 
 
-def cache_report(kinds: Sequence[CacheKind], itemsize: int) -> CacheReport:
+def cache_report(
+    kinds: Sequence[CacheKind], dtype: mx.Dtype, quantized: KVQuantization | None = None
+) -> CacheReport:
     """What the caches of one sequence take.
 
     Args:
         kinds: one per layer.
-        itemsize: bytes of an activation.
+        dtype: the activations' type.
+        quantized: how keys and values are kept smaller, if they are.
     """
-    from phyla.engine.layers import token_bytes
+    from phyla.engine.layers import Allocation
 
     return CacheReport(
         layers=tuple(Counter(_kind_text(kind) for kind in kinds).items()),
-        bytes_per_token=token_bytes(kinds, itemsize),
-        fixed_bytes=sum(_fixed_bytes(kind, itemsize) for kind in kinds),
+        bytes_per_token=Allocation(tuple(kinds), dtype, quantized).token_bytes,
+        fixed_bytes=sum(_fixed_bytes(kind, dtype, quantized) for kind in kinds),
+        quantized=None if quantized is None else _quantized_text(quantized),
     )
+
+
+def _quantized_text(quantized: KVQuantization) -> str:
+    def side(name: str, how: Quantized | None) -> str:
+        return f"{name} as computed" if how is None else f"{how.bits}-bit {name}"
+
+    return f"{side('keys', quantized.keys)}, {side('values', quantized.values)}"
 
 
 def _kind_text(kind: CacheKind) -> str:
@@ -301,29 +338,21 @@ def _heads(kind: Full | Sliding) -> str:
     return f"{kind.heads} key-value heads of {size}"
 
 
-def _fixed_bytes(kind: CacheKind, itemsize: int) -> int:
+def _fixed_bytes(kind: CacheKind, dtype: mx.Dtype, quantized: KVQuantization | None) -> int:
+    from phyla.engine.layers import Allocation
     from phyla.family import Full, NoCache, Recurrent, SharedWith, Sliding
 
     match kind:
-        case Sliding():
-            return kind.heads * (kind.key_dim + kind.value_dim) * itemsize * kind.window
-        case Recurrent(shapes=shapes, dtypes=dtypes):
-            return sum(
-                math.prod(shape) * _itemsize(dtype, itemsize)
-                for shape, dtype in zip(shapes, dtypes, strict=True)
-            )
+        case Sliding(window=window, heads=heads, key_dim=key_dim, value_dim=value_dim):
+            # A token of a window costs what it costs where all are kept.
+            kept = Full(heads=heads, key_dim=key_dim, value_dim=value_dim)
+            return window * Allocation((kept,), dtype, quantized).token_bytes
+        case Recurrent():
+            return Allocation((kind,), dtype).nbytes(0)
         case Full() | SharedWith() | NoCache():
             return 0
         case _:
             assert_never(kind)
-
-
-def _itemsize(dtype: str | None, default: int) -> int:
-    if dtype is None:
-        return default
-    import mlx.core as mx
-
-    return getattr(mx, dtype).size
 
 
 # What a template can do.

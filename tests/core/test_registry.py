@@ -17,6 +17,7 @@ from phyla.family import Family, FamilyConfig
 from phyla.hooks import hookimpl
 from phyla.options import Options
 from phyla.registry import Registry, make_registry
+from phyla.registry.likeness import alike
 from phyla.registry.plugin import PLUGINS_GROUP, Plugin
 from phyla.registry.selection import winners
 
@@ -399,8 +400,38 @@ def test_no_family_lists_the_model_types_that_are_close(checkpoint_of):
     made = make_registry(modules=[plugin_bringing(family("toy", "qwen3", "qwen3_moe", "llama"))])
     with pytest.raises(UnsupportedModelError) as failure:
         made.family_for(checkpoint_of("qwen3_next"))
-    assert "Close to it: qwen3_moe, qwen3." in str(failure.value)
+    assert "Model types close to it: qwen3_moe, qwen3." in str(failure.value)
     assert failure.value.field == "model_type"
+    assert failure.value.hint == 'Install a package that brings it, or try family="toy".'
+
+
+@pytest.mark.parametrize("model_type", ["mamba2", "qwen2_moe", "gemma", "llava"])
+def test_no_family_says_of_nothing_that_it_is_close_to_what_is_only_spelt_alike(
+    checkpoint_of, model_type
+):
+    known = ("qwen3", "qwen3_moe", "llama", "gemma4", "minicpm")
+    made = make_registry(modules=[plugin_bringing(family("toy", *known))])
+    with pytest.raises(UnsupportedModelError) as failure:
+        made.family_for(checkpoint_of(model_type))
+    assert "close to it" not in str(failure.value)
+    assert "Known model types: gemma4, llama, minicpm, qwen3, qwen3_moe." in str(failure.value)
+    assert failure.value.hint == "Install a package that brings it."
+
+
+@pytest.mark.parametrize(
+    ("name", "expected"),
+    [
+        ("Qwen3-foo", ["qwen3"]),
+        ("mincpm", ["minicpm"]),
+        ("nemotronh_puzle", ["nemotron_h_puzzle"]),
+        ("lama", []),
+        ("toyish", []),
+        ("gemma3", []),
+    ],
+)
+def test_a_likeness_is_a_stem_or_a_slip(name, expected):
+    known = ("qwen3", "minicpm", "nemotron_h_puzzle", "llama", "toy", "gemma4")
+    assert alike(name, known) == expected
 
 
 def test_an_unknown_family_name_lists_the_installed_ones(checkpoint_of):

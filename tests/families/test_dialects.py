@@ -74,25 +74,26 @@ TEMPLATES = {
 }
 
 
-@pytest.fixture(params=TEMPLATES)
+# All of this is of the module: a published template takes a while to compile.
+@pytest.fixture(scope="module", params=TEMPLATES)
 def name(request: pytest.FixtureRequest) -> str:
     if not (PUBLISHED / f"{request.param}.jinja").exists():
         pytest.skip("the published templates are not here")
     return request.param
 
 
-@pytest.fixture
+@pytest.fixture(scope="module")
 def source(name: str) -> str:
     return (PUBLISHED / f"{name}.jinja").read_text()
 
 
-@pytest.fixture
+@pytest.fixture(scope="module")
 def dialect(name: str, source: str, checkpoint_of: Callable[..., Checkpoint]) -> Dialect:
     module = importlib.import_module(f"phyla_families.{TEMPLATES[name].family}.dialect")
     return module.dialect(checkpoint_of("any", chat_template=source))
 
 
-@pytest.fixture
+@pytest.fixture(scope="module")
 def template(source: str) -> ChatTemplate:
     return ChatTemplate({"default": source}, {"bos_token": "<s>"})
 

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 SCRIPT = Path(__file__).parents[2] / "scripts" / "precision_table.py"
 TABLE: dict[str, Any] = runpy.run_path(str(SCRIPT))
 ALL = list(TABLE["one_of_each_type"]())
-TYPES = [pytest.param(tiny, id=title) for title, tiny in some(ALL, count=len(ALL), most=8)]
+TYPES = [pytest.param(tiny, id=title) for title, tiny in some(ALL, count=len(ALL), most=4)]
 
 
 def dtypes(folder: Path, dtype: str) -> set[mx.Dtype]:

@@ -93,9 +93,9 @@ def test_a_broken_package_is_reported_and_the_others_go_on(site, toy_checkpoint)
 
 def test_a_model_that_nobody_takes_names_what_is_close_and_what_is_broken(site, toy_checkpoint):
     config = json.loads((toy_checkpoint / "config.json").read_text())
-    (toy_checkpoint / "config.json").write_text(json.dumps({**config, "model_type": "toyish"}))
+    (toy_checkpoint / "config.json").write_text(json.dumps({**config, "model_type": "toy_large"}))
     site.install_family("phyla-broken", "import a_module_that_is_not_there", entry_point="broken")
     with pytest.raises(UnsupportedModelError) as failure:
         phyla.load(toy_checkpoint)
-    assert "Close to it: toy." in str(failure.value)
+    assert "Model types close to it: toy." in str(failure.value)
     assert "broken of phyla-broken (ModuleNotFoundError" in str(failure.value)

@@ -35,12 +35,13 @@ _UNREADABLE = frozenset(
 _BYTE_SCALES = frozenset(("F8_E4M3", "F8_E8M0"))
 
 
-def read_folder(folder: Path, *, name: str | None = None) -> Checkpoint:
+def read_folder(folder: Path, *, name: str | None = None, partial: bool = False) -> Checkpoint:
     """Read a checkpoint folder by its headers.
 
     Args:
         folder: the folder that holds config.json.
         name: what to call it in reports; the folder's name if None.
+        partial: whether there may be no weights.
 
     Raises:
         CheckpointError: a file is missing or broken, files disagree, or the weights are packed
@@ -55,7 +56,7 @@ def read_folder(folder: Path, *, name: str | None = None) -> Checkpoint:
     if tokenizer_file.is_file() or tokenizer_file.is_symlink():
         open_file(tokenizer_file).close()
     templates = read_chat_templates(folder)
-    shards = read_shards(folder)
+    shards = read_shards(folder, optional=partial)
     _check_dtypes(shards.tensors.values())
     return Checkpoint(
         path=folder,

@@ -26,6 +26,7 @@ _SINGLE = "model.safetensors"
 _INDEX_SUFFIX = ".safetensors.index.json"
 _NUMBERED = re.compile(r"(?P<stem>.+)-(?P<number>\d{5})-of-(?P<count>\d{5})\.safetensors")
 _OTHER_FORMATS = (".bin", ".pth", ".pt", ".ckpt", ".h5", ".msgpack", ".onnx", ".npz")
+_WEIGHTS = (".safetensors", ".gguf", *_OTHER_FORMATS)
 
 
 @dataclass(frozen=True)
@@ -36,12 +37,16 @@ class Shards:
     tensors: Mapping[str, TensorInfo]
 
 
-def read_shards(folder: Path) -> Shards:
+def read_shards(folder: Path, *, optional: bool = False) -> Shards:
     """Read the headers of all files that make up the folder's weights.
 
     With an index, exactly the files it names. Without, `model.safetensors`, and otherwise every
     safetensors file that is no adapter, if none is missing from a numbered series and no tensor
     is in two. A second copy named `consolidated*` counts only when there is nothing else.
+
+    Args:
+        folder: the folder that holds them.
+        optional: whether no weights, in any format, are no error but no tensors.
 
     Raises:
         CheckpointError: there are no such files, one is missing or broken, or the index and the
@@ -50,6 +55,8 @@ def read_shards(folder: Path) -> Shards:
     listed = sorted(path.name for path in folder.iterdir() if not path.name.startswith("."))
     index = _index(folder, listed)
     if index is None:
+        if optional and not any(name.endswith(_WEIGHTS) for name in listed):
+            return Shards((), {})
         names = _unindexed(folder, listed)
         return _read(folder, names)
     weight_map = _weight_map(folder / index)

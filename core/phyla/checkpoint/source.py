@@ -31,6 +31,7 @@ def open_checkpoint(
     revision: str | None = None,
     offline: bool | None = None,
     progress: bool | None = None,
+    partial: bool = False,
 ) -> Checkpoint:
     """Open a model by its headers, fetching it first if it is not on this machine.
 
@@ -41,6 +42,8 @@ def open_checkpoint(
         revision: a Hub repository's branch, tag or commit.
         offline: fetch nothing; None asks the environment (`HF_HUB_OFFLINE`).
         progress: show progress on standard error; None does if that is a terminal.
+        partial: open a folder also if it has no weights. What is opened then has no tensors: it can
+            be described, and not run.
 
     Raises:
         CheckpointError: there is no such model, it cannot be fetched, or its files are broken.
@@ -65,7 +68,7 @@ def open_checkpoint(
         )
     path = _expanded(Path(source))
     if _exists(path):
-        return _read(path)
+        return _read(path, partial=partial)
     hub_id = _HUB_ID.fullmatch(source) if isinstance(source, str) else None
     # `folder/file.gguf` has the form of a Hub id; a missing file is what it is all the same.
     if hub_id is None or (hub_id["file"] is None and _is_gguf(path)):
@@ -74,7 +77,7 @@ def open_checkpoint(
     fetched = fetch_repository(
         repository, file=hub_id["file"], revision=revision, offline=offline, progress=progress
     )
-    return _read(fetched, name=repository)
+    return _read(fetched, name=repository, partial=partial)
 
 
 def pull(
@@ -118,10 +121,10 @@ def _exists(path: Path) -> bool:
         return False
 
 
-def _read(path: Path, *, name: str | None = None) -> Checkpoint:
+def _read(path: Path, *, name: str | None = None, partial: bool = False) -> Checkpoint:
     if path.is_dir():
         try:
-            return read_folder(path, name=name)
+            return read_folder(path, name=name, partial=partial)
         except OSError as error:
             raise CheckpointError(
                 f"The folder {path} cannot be read: {error.strerror or error}.",

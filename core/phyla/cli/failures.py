@@ -12,6 +12,7 @@ import typer
 from typer.core import TyperGroup
 
 from phyla.cli.interrupt import INTERRUPTED, raise_on_ctrl_c
+from phyla.cli.visible import visible
 from phyla.cli.wording import for_shell
 from phyla.errors import PhylaError
 
@@ -26,7 +27,11 @@ _BROKEN_PIPE = 141  # 128 + SIGPIPE
 
 
 def line(error: BaseException) -> str:
-    """An error as one line, without `error:` before it."""
+    """An error as one line, without `error:` before it; it may quote a file."""
+    return visible(_line(error))
+
+
+def _line(error: BaseException) -> str:
     text = " ".join(str(error).split())
     if isinstance(error, PhylaError):
         return for_shell(text)

@@ -9,7 +9,7 @@ import typer
 
 from phyla.cli import arguments  # noqa: TC001 (read by Typer)
 from phyla.cli.media_order import given_media
-from phyla.cli.shell import Shell
+from phyla.cli.shell import Shell, read_bits
 from phyla.cli.tables import print_fields
 from phyla.cli.units import count_text, size_text
 
@@ -45,9 +45,11 @@ def inspect(
     revision: arguments.Revision = None,
     offline: arguments.Offline = False,
     dtype: arguments.Dtype = None,
+    kv_bits: arguments.KvBits = None,
 ) -> None:
     """Tell what a model is and how it would run here; reads no weights.
 
+    A folder with no more than a config.json is described as far as that goes.
     With images, audio or videos: what it will see of them, in numbers and as
     a picture.
     """
@@ -65,10 +67,17 @@ def inspect(
         raise typer.BadParameter("there is no image, audio or video to save", param_hint="--save")
     if save is not None and save.suffix.lower() != ".png":
         raise typer.BadParameter("the name should end in .png", param_hint="--save")
+    if given and kv_bits is not None:
+        raise typer.BadParameter(
+            "what a model sees does not depend on it: leave out the media", param_hint="--kv-bits"
+        )
+    quantized = read_bits(kv_bits)
     wishes = read_wishes(context, among={modality for modality, _ in given})
     blocks = read_media(given, allow_http=allow_http, wishes=wishes)
     registry = Shell.of(context).registry
-    checkpoint = open_checkpoint(model, revision=revision, offline=offline or None)
+    checkpoint = open_checkpoint(
+        model, revision=revision, offline=offline or None, partial=not given
+    )
     chosen = registry.family_for(checkpoint, family)
     if given:
         with file_names([typed_name(text) for _, text in given]):
@@ -84,6 +93,7 @@ def inspect(
         chosen,
         distribution=f"{origin.distribution} {origin.version}".strip(),
         dtype=None if dtype is None else dtype.value,
+        kv_bits=quantized,
     )
     if json:
         typer.echo(report.model_dump_json())
@@ -99,7 +109,8 @@ def _fields(report: Report) -> list[tuple[str, str]]:
     fields = [
         ("name", report.name),
         ("path", report.path),
-        ("format", f"{report.format}, {size_text(report.size_bytes)} of weights"),
+        ("format", _format(report)),
+        *([("missing", " and ".join(report.missing))] if report.missing else []),
         ("family", f"{report.family} ({report.distribution})"),
         ("architecture", f"{architecture} (model type {report.model_type})"),
         ("modalities", ", ".join(report.modalities)),
@@ -116,12 +127,11 @@ def _fields(report: Report) -> list[tuple[str, str]]:
         ("vocabulary", str(report.vocab_size)),
         ("context", "not given" if report.context is None else f"{report.context} tokens"),
         *_listed("cache", [f"{count} x {kind}" for kind, count in report.cache.layers]),
-        ("", f"{size_text(report.cache.bytes_per_token)} a token"),
+        ("", _per_token(report)),
     ]
     if report.cache.fixed_bytes:
         fields.append(("", f"and {size_text(report.cache.fixed_bytes)} a sequence"))
-    ends = [f"{token.id} {token.text or '(outside the vocabulary)'}" for token in report.eos]
-    fields += _listed("ends a turn", ends or ["no token"])
+    fields += _listed("ends a turn", _ends(report) or ["no token"])
     fields += _dialect(report)
     fields += _template(report.template, report.template_error)
     sampling = report.sampling.model_dump(exclude_none=True)
@@ -130,6 +140,24 @@ def _fields(report: Report) -> list[tuple[str, str]]:
             ("recommended", ", ".join(f"{name} {value}" for name, value in sampling.items()))
         )
     return fields
+
+
+def _format(report: Report) -> str:
+    size = f"{size_text(report.size_bytes)} of weights" if report.size_bytes else "no weights"
+    return f"{report.format}, {size}"
+
+
+def _per_token(report: Report) -> str:
+    how = "" if report.cache.quantized is None else f", with {report.cache.quantized}"
+    return f"{size_text(report.cache.bytes_per_token)} a token{how}"
+
+
+def _ends(report: Report) -> list[str]:
+    from phyla.incomplete import TOKENIZER
+
+    if TOKENIZER in report.missing:
+        return [str(token.id) for token in report.eos]
+    return [f"{token.id} {token.text or '(outside the vocabulary)'}" for token in report.eos]
 
 
 def _dialect(report: Report) -> list[tuple[str, str]]:

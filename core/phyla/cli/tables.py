@@ -1,9 +1,14 @@
-"""Tables on standard output: as wide as a terminal, or as wide as they are when piped."""
+"""Tables on standard output: as wide as a terminal, or as wide as they are when piped.
+
+Cells may come from files of others, so characters that steer a terminal are written out.
+"""
 
 from __future__ import annotations
 
 import sys
 from typing import TYPE_CHECKING
+
+from phyla.cli.visible import visible
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -18,7 +23,7 @@ def print_table(headers: Sequence[str], rows: Sequence[Sequence[str]], *, right:
         numeric = place >= len(headers) - right
         table.add_column(header, justify="right" if numeric else "left", overflow="fold")
     for row in rows:
-        table.add_row(*row)
+        table.add_row(*map(visible, row))
     _print(table)
 
 
@@ -30,7 +35,7 @@ def print_fields(fields: Sequence[tuple[str, str]]) -> None:
     table.add_column(style="bold", no_wrap=True)
     table.add_column(overflow="fold")
     for name, value in fields:
-        table.add_row(name, value)
+        table.add_row(name, visible(value))
     _print(table)
 
 

@@ -41,6 +41,10 @@ _HELP = """\
 Ctrl-C stops a reply; what came of it is kept. Start with // to say something that starts with /."""
 
 
+class _UnknownCommandError(RequestError):
+    """A line that starts with a slash names no command: nothing is done, and nothing half done."""
+
+
 class Talk:
     """A conversation at a keyboard, or with lines that are piped in."""
 
@@ -72,13 +76,13 @@ class Talk:
         """Go on until the input ends or /exit.
 
         At a keyboard an error is told, and the conversation goes on. Otherwise nobody is there to
-        mend a command that failed, which ends it all; that a message failed is told by the exit
-        code.
+        mend a command that failed, which ends it all; that a message failed, or that there is no
+        such command, is told by the exit code.
 
         Raises:
             PhylaError: the model cannot be asked as it is to be, or a command that was piped in
                 failed.
-            typer.Exit: a message that was piped in failed.
+            typer.Exit: a message that was piped in failed, or a command that is none.
         """
         self._ask.check(self._engine, self._conversation.asking(_user("Hello")))
         if self._lines.keyboard:
@@ -95,7 +99,8 @@ class Talk:
                 failures.notice("(stopped; the message is not kept)")
             except Exception as error:
                 said = not line.startswith("/") or line.startswith("//")
-                if not said and not self._lines.keyboard:
+                unknown = isinstance(error, _UnknownCommandError)
+                if not (said or unknown or self._lines.keyboard):
                     raise
                 failed = True
                 failures.report(error, debug=self._debug)
@@ -150,7 +155,7 @@ class Talk:
                 conversation.load(_file(name, rest))
                 failures.notice(f"Loaded {len(conversation.messages)} messages from {rest}.")
             case _:
-                raise RequestError(
+                raise _UnknownCommandError(
                     f"There is no command {name}.", found=name, hint="/help lists the commands."
                 )
 

@@ -6,6 +6,7 @@ import re
 
 # The options of commands for arguments of Python; what has no option is left out.
 _WORDS = (
+    (r'\bfamily="([^"\s]+)"', r"--family \1"),
     (r",? or raise MediaLimits\.\w+(?: and [\w.]*\w)?", ""),
     (r" \(MediaLimits\.\w+\)", ""),
     (r"see `engine\.capabilities`", "`phyla inspect` shows what one reads"),

@@ -163,7 +163,9 @@ def _check_names(
             field=missing[0],
             expected="each parameter filled",
             found=missing,
-            hint="A shard may be missing, or config.json belongs to another model.",
+            hint="If the embedding is the head too, config.json has to say 'tie_word_embeddings': true."
+            if missing == ["lm_head.weight"]
+            else "A shard may be missing, or config.json belongs to another model.",
         )
 
 

@@ -21,7 +21,7 @@ from phyla.family.caches import (
     Sliding,
     StateCache,
 )
-from phyla.family.config import FamilyConfig
+from phyla.family.config import ConfigPart, FamilyConfig
 from phyla.family.decoder import DecoderConfig, check_layer_types
 from phyla.family.dialect import (
     ALWAYS_THINKS,
@@ -60,7 +60,7 @@ from phyla.family.preprocessing import (
     Preprocessing,
     Section,
 )
-from phyla.family.rope import RopeConfig, read_rope
+from phyla.family.rope import RopeConfig, read_rope, rope_place
 from phyla.family.step import Step, Tap
 from phyla.family.weights import Drop, Rename, Split, Stack, Transpose, WeightRule
 
@@ -74,6 +74,7 @@ __all__ = [
     "AttentionCache",
     "CacheKind",
     "Channels",
+    "ConfigPart",
     "DecoderConfig",
     "Deviations",
     "Dialect",
@@ -119,6 +120,7 @@ __all__ = [
     "expert_rules",
     "is_upstream",
     "read_rope",
+    "rope_place",
     "switched_by",
     "text_keys",
 ]

@@ -4,20 +4,49 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import (
+    BaseModel,
+    ConfigDict,
+    Field,
+    ValidationError,
+    ValidationInfo,
+    field_validator,
+)
 
 from phyla.errors import ConfigError
+from phyla.family.json_types import mistyped
 from phyla.validation import expected, place
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
 
     from typing_extensions import Self
 
     from phyla.checkpoint import Checkpoint
 
 
-class FamilyConfig(BaseModel):
+class ConfigPart(BaseModel):
+    """Keys of config.json that belong together: frozen, of JSON's types, unknown ones kept aside.
+
+    A number is no text, and neither true nor text is a number. A whole number with a point, such as
+    8.0, is an integer: some exporters write them so.
+    """
+
+    model_config = ConfigDict(
+        frozen=True, extra="allow", populate_by_name=True, allow_inf_nan=False
+    )
+
+    @field_validator("*", mode="before")
+    @classmethod
+    def _has_a_type_of_its_key(cls, value: object, info: ValidationInfo) -> object:
+        assert info.field_name is not None
+        wanted = mistyped(value, cls.model_fields[info.field_name].annotation)
+        if wanted is not None:
+            raise ValueError(wanted)
+        return value
+
+
+class FamilyConfig(ConfigPart):
     """The base of a family's config: frozen, every spelling by alias, unknown keys kept aside.
 
     A subclass declares the keys that change the computation; keys it does not know stay readable in
@@ -26,10 +55,6 @@ class FamilyConfig(BaseModel):
     Attributes:
         vocab_size: rows of the head; may exceed the tokenizer's vocabulary.
     """
-
-    model_config = ConfigDict(
-        frozen=True, extra="allow", populate_by_name=True, allow_inf_nan=False
-    )
 
     family: ClassVar[str] = "?"
 
@@ -45,6 +70,18 @@ class FamilyConfig(BaseModel):
         return None
 
     @classmethod
+    def as_written(cls, raw: Mapping[str, Any], place: Sequence[int | str]) -> Sequence[int | str]:
+        """Where config.json has what the fields have at a place; for errors to name.
+
+        A family whose validators move keys about says here where they came from.
+
+        Args:
+            raw: the content of config.json.
+            place: the field, and the way into it.
+        """
+        return place
+
+    @classmethod
     def read(cls, raw: Mapping[str, Any]) -> Self:
         """Read the content of config.json.
 
@@ -55,7 +92,7 @@ class FamilyConfig(BaseModel):
             return cls.model_validate(dict(raw))
         except ValidationError as error:
             first = error.errors()[0]
-            key = place("", first["loc"]) or "config.json"
+            key = place("", cls.as_written(raw, first["loc"])) or "config.json"
             missing = first["type"] == "missing"
             found = None if missing else first["input"]
             wanted = "present" if missing else expected(first)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, cast
 from pydantic import Field, field_validator, model_validator
 
 from phyla.family.config import FamilyConfig
-from phyla.family.rope import RopeConfig, read_rope
+from phyla.family.rope import RopeConfig, read_rope, rope_place
 
 if TYPE_CHECKING:
     from typing_extensions import Self
@@ -52,7 +52,7 @@ class DecoderConfig(FamilyConfig):
             return data
         keys = cast("Mapping[str, Any]", data)
         raw = {str(key): value for key, value in keys.items() if value is not None}
-        heads, width = raw.get("num_attention_heads"), raw.get("hidden_size")
+        heads, width = _whole(raw.get("num_attention_heads")), _whole(raw.get("hidden_size"))
         if "num_key_value_heads" not in raw and heads is not None:
             raw["num_key_value_heads"] = heads
         if "head_dim" not in raw:
@@ -66,6 +66,11 @@ class DecoderConfig(FamilyConfig):
                 raise ValueError("a config with 'rope_theta' (or 'rope_parameters')")
             raw["rope"] = rope
         return raw
+
+    @classmethod
+    def as_written(cls, raw: Mapping[str, Any], place: Sequence[int | str]) -> Sequence[int | str]:
+        """The rotary keys stand in one of several objects."""
+        return rope_place(raw, place[1:]) if place and place[0] == "rope" else place
 
     @field_validator("hidden_act")
     @classmethod
@@ -119,6 +124,11 @@ class DecoderConfig(FamilyConfig):
     def context_length(self) -> int | None:
         """How many tokens the model was made for."""
         return self.max_position_embeddings
+
+
+def _whole(value: object) -> object:
+    """A whole number written with a point as the integer that pydantic will make of it."""
+    return int(value) if isinstance(value, float) and value.is_integer() else value
 
 
 def check_layer_types(found: Sequence[str], *, count: int, known: Sequence[str]) -> None:

@@ -6,11 +6,12 @@ both inside; some MLX conversions write `type` for `rope_type`. All three are re
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Annotated, Any, Literal, cast
 
-from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic import Field, model_validator
 
+from phyla.family.config import ConfigPart
 from phyla.validation import shown
 
 RopeType = Literal["default", "linear", "llama3", "yarn", "longrope", "proportional", "factors"]
@@ -21,7 +22,12 @@ _Factors = tuple[Annotated[float, Field(gt=0)], ...]
 _Pairs = Annotated[int, Field(ge=0)]
 
 
-class RopeConfig(BaseModel):
+# Where the keys may stand together; the later one wins.
+_SECTIONS = ("rope_scaling", "rope_parameters")
+_TEXTS = ("text_config", "llm_config")
+
+
+class RopeConfig(ConfigPart):
     """How positions become rotation angles.
 
     `proportional` is Gemma 4's: of a head's pairs, which lie half a head apart, the first
@@ -33,10 +39,6 @@ class RopeConfig(BaseModel):
     `mrope_section` says how many of the pairs turn by time, by row and by column, dealt out in turn
     (Qwen3-VL); None where a token has one position.
     """
-
-    model_config = ConfigDict(
-        frozen=True, extra="allow", populate_by_name=True, allow_inf_nan=False
-    )
 
     theta: float = Field(gt=0, validation_alias="rope_theta")
     type: RopeType = Field(default="default", validation_alias="rope_type")
@@ -122,9 +124,11 @@ def read_rope(raw: Mapping[str, Any], *, default_theta: float | None) -> dict[st
     for key in ("partial_rotary_factor", "original_max_position_embeddings", "mrope_section"):
         if raw.get(key) is not None:
             merged[key] = raw[key]
-    for key in ("rope_scaling", "rope_parameters"):
+    section = _SECTIONS[0]
+    for key in _SECTIONS:
         scaling = raw.get(key)
         if scaling is not None:
+            section = key
             if not isinstance(scaling, Mapping):
                 raise ValueError(f"a config with a mapping as {key!r}, not {shown(scaling)}")
             keys = cast("Mapping[str, Any]", scaling)
@@ -138,5 +142,30 @@ def read_rope(raw: Mapping[str, Any], *, default_theta: float | None) -> dict[st
     if isinstance(kind, str):
         merged["rope_type"] = renamed.get(kind, kind)
     elif kind is None and "factor" in merged:
-        raise ValueError("a config whose 'rope_scaling' has a 'rope_type' beside its 'factor'")
+        raise ValueError(f"a config whose {section!r} has a 'rope_type' beside its 'factor'")
     return merged if "rope_theta" in merged else None
+
+
+def rope_place(raw: Mapping[str, Any], place: Sequence[int | str]) -> tuple[int | str, ...]:
+    """Where config.json has what `RopeConfig` has at a place; for errors to name.
+
+    Args:
+        raw: the content of config.json, whose text part may have an object of its own.
+        place: a rotary key and the way into it; empty for all of them.
+    """
+    levels: list[tuple[tuple[str, ...], Mapping[str, Any]]] = [((), raw)]
+    levels += [((key,), raw[key]) for key in _TEXTS if isinstance(raw.get(key), Mapping)]
+    for outer, keys in reversed(levels):
+        for section in reversed(_SECTIONS):
+            if not isinstance(keys.get(section), Mapping):
+                continue
+            inner = cast("Mapping[str, Any]", keys[section])
+            if not place:
+                return (*outer, section)
+            names = ("rope_type", "type") if place[0] == "rope_type" else (str(place[0]),)
+            for name in names:
+                if inner.get(name) is not None:
+                    return (*outer, section, name, *place[1:])
+        if place and keys.get(str(place[0])) is not None:
+            return (*outer, *place)
+    return (_SECTIONS[-1], *place)

@@ -6,6 +6,7 @@ import mlx.core as mx
 import mlx.nn as nn
 
 from phyla.backend import on_cpu
+from phyla.nn.checks import check_least
 
 
 class CausalConv1d(nn.Module):
@@ -22,10 +23,14 @@ class CausalConv1d(nn.Module):
         kernel: K, how many inputs an output sees; upstream `conv_kernel`, `linear_conv_kernel_dim`,
             `conv_L_cache`.
         bias: whether each channel has one.
+
+    Raises:
+        ValueError: there are no channels, or the kernel sees no input.
     """
 
     def __init__(self, channels: int, kernel: int, *, bias: bool = False) -> None:
         super().__init__()
+        check_least("CausalConv1d", [("channels", channels), ("kernel", kernel)])
         scale = kernel**-0.5
         self.weight = mx.random.uniform(low=-scale, high=scale, shape=(channels, kernel, 1))
         if bias:

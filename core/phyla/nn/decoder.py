@@ -21,6 +21,7 @@ from phyla.family import (
     Step,
 )
 from phyla.nn.activations import GatedActivation, swiglu
+from phyla.nn.checks import check_least, check_multiple
 from phyla.nn.fusion import Fusable, join_linears
 from phyla.nn.rope import Rope, Rotation
 
@@ -43,6 +44,9 @@ class AttentionShape:
         qk_norm_eps: normalize queries and keys per head (RMS, before the rotation) with this
             epsilon; None for no norm.
         window: how many tokens a query sees, itself included; None for all.
+
+    Raises:
+        ValueError: the numbers do not fit together.
     """
 
     heads: int
@@ -52,6 +56,13 @@ class AttentionShape:
     output_bias: bool = False
     qk_norm_eps: float | None = None
     window: int | None = None
+
+    def __post_init__(self) -> None:
+        names = ("heads", "kv_heads", "head_dim")
+        numbers = [(name, getattr(self, name)) for name in names]
+        window = [] if self.window is None else [("window", self.window)]
+        check_least("AttentionShape", [*numbers, *window])
+        check_multiple("AttentionShape", ("heads", self.heads), ("kv_heads", self.kv_heads))
 
     @classmethod
     def from_config(
@@ -82,7 +93,14 @@ class AttentionShape:
 
 
 class Attention(Fusable):
-    """Grouped-query attention (Ainslie et al. 2023, arXiv:2305.13245) with rotary positions."""
+    """Grouped-query attention (Ainslie et al. 2023, arXiv:2305.13245) with rotary positions.
+
+    It remembers what `shape.cache_kind` says: the keys and values of all tokens, or of a window.
+
+    Args:
+        dim: D, width of the hidden states.
+        shape: its numbers.
+    """
 
     def __init__(self, dim: int, shape: AttentionShape) -> None:
         super().__init__()
@@ -98,6 +116,11 @@ class Attention(Fusable):
             self.k_norm = nn.RMSNorm(shape.head_dim, shape.qk_norm_eps)
         self.fused = False
 
+    @property
+    def cache_kind(self) -> CacheKind:
+        """What this block needs remembered."""
+        return self.shape.cache_kind
+
     def fuse(self) -> None:
         """Join the three projections into one, `qkv_proj`, if they are of one kind."""
         joined = join_linears([self.q_proj, self.k_proj, self.v_proj])
@@ -107,7 +130,7 @@ class Attention(Fusable):
             self.fused = True
 
     def __call__(self, x: mx.array, rotation: Rotation, cache: AttentionCache) -> mx.array:
-        """Attend over the cache and this chunk; `x` is `[B, T, D]`."""
+        """Attend over the cache and this chunk; `[B, T, D]` to `[B, T, D]`."""
         rows, length, _ = x.shape
         queries, keys, values = self._project(x, rotation)
         out = cache.attend(queries, keys, values, scale=self.shape.head_dim**-0.5)
@@ -139,7 +162,14 @@ class Attention(Fusable):
 
 
 class GatedMLP(nn.Module):
-    """`down(activation(gate(x), up(x)))` (Shazeer 2020, arXiv:2002.05202)."""
+    """`down(activation(gate(x), up(x)))` (Shazeer 2020, arXiv:2002.05202).
+
+    Args:
+        dim: D, width of the hidden states.
+        hidden: width between the projections.
+        bias: whether they have one.
+        activation: of gate and up.
+    """
 
     def __init__(
         self,
@@ -166,7 +196,15 @@ class GatedMLP(nn.Module):
 
 
 class DecoderLayer(nn.Module):
-    """Pre-norm attention and MLP, each on a residual branch times `residual_scale`."""
+    """Pre-norm attention and MLP, each on a residual branch times `residual_scale`.
+
+    Args:
+        dim: D, width of the hidden states.
+        attention: the numbers of the attention.
+        mlp: `[B, T, D]` to `[B, T, D]`.
+        norm_eps: epsilon of both norms.
+        residual_scale: multiplies what a branch adds.
+    """
 
     def __init__(
         self,
@@ -187,7 +225,7 @@ class DecoderLayer(nn.Module):
     @property
     def cache_kind(self) -> CacheKind:
         """What this layer needs remembered."""
-        return self.self_attn.shape.cache_kind
+        return self.self_attn.cache_kind
 
     def __call__(self, x: mx.array, rotation: Rotation, cache: AttentionCache) -> mx.array:
         """`[B, T, D]` to `[B, T, D]`."""
@@ -199,7 +237,10 @@ class DecoderLayer(nn.Module):
 
 
 def scaled(x: mx.array, by: float) -> mx.array:
-    """`x * by`, rounded once: a factor in half precision would be off by up to a quarter percent."""
+    """`x * by`, of any shape, rounded once.
+
+    A factor in half precision would be off by up to a quarter percent.
+    """
     return x if by == 1.0 else (x.astype(mx.float32) * by).astype(x.dtype)
 
 
@@ -259,15 +300,26 @@ class CausalDecoder(Model):
         config: DecoderConfig,
         layers: Sequence[Layer],
         *,
+        rotary_dim: int | None = None,
         embedding_scale: float = 1.0,
         head_scale: float = 1.0,
     ) -> Self:
-        """The decoder that a config's shared keys describe, around the given layers."""
+        """The decoder that a config's shared keys describe, around the given layers.
+
+        Args:
+            config: the keys.
+            layers: the layers, in order.
+            rotary_dim: width of what the layers rotate; `head_dim` if None. `LatentAttention`
+                rotates a part of a head: upstream `qk_rope_head_dim`.
+            embedding_scale: multiplies the embeddings.
+            head_scale: multiplies the normed hidden states before the head.
+        """
+        width = config.head_dim if rotary_dim is None else rotary_dim
         return cls(
             vocab_size=config.vocab_size,
             dim=config.hidden_size,
             layers=layers,
-            rope=Rope(config.rope, config.head_dim, config.max_position_embeddings),
+            rope=Rope(config.rope, width, config.max_position_embeddings),
             norm_eps=config.rms_norm_eps,
             tied=config.tied,
             embedding_scale=embedding_scale,
@@ -289,7 +341,7 @@ class CausalDecoder(Model):
         )
 
     def __call__(self, hidden: mx.array, step: Step, caches: Sequence[Any]) -> mx.array:
-        """Run the layers and the final norm."""
+        """Run the layers and the final norm; `[B, T, D]` to `[B, T, D]`."""
         rotation = self.rope(step)
         for index, (layer, cache) in enumerate(zip(self.layers, caches, strict=True)):
             hidden = layer(hidden, rotation, cache)

@@ -14,6 +14,7 @@ import mlx.nn as nn
 
 from phyla.family import Recurrent, StateCache
 from phyla.nn.activations import silu, swiglu
+from phyla.nn.checks import check_least, check_multiple
 from phyla.nn.conv import CausalConv1d
 from phyla.nn.delta_rule import gated_delta_rule
 from phyla.nn.fusion import Fusable, join_linears
@@ -41,6 +42,9 @@ class DeltaNetShape:
         norm_eps: epsilon of the norm before the gate.
         grouped: the projections are two, `in_proj_qkvz` and `in_proj_ba`, whose outputs lie key
             head by key head (Qwen3-Next), instead of four, `in_proj_qkv`, `_z`, `_b` and `_a`.
+
+    Raises:
+        ValueError: the numbers do not fit together.
     """
 
     key_heads: int
@@ -50,6 +54,12 @@ class DeltaNetShape:
     kernel: int
     norm_eps: float
     grouped: bool = False
+
+    def __post_init__(self) -> None:
+        names = ("key_heads", "value_heads", "key_dim", "value_dim", "kernel")
+        check_least("DeltaNetShape", [(name, getattr(self, name)) for name in names])
+        many, few = ("value_heads", self.value_heads), ("key_heads", self.key_heads)
+        check_multiple("DeltaNetShape", many, few)
 
     @property
     def keys_width(self) -> int:
@@ -89,7 +99,13 @@ class GatedDeltaNet(Fusable, Wide):
         o       = gated_delta_rule(q, k, v, g, beta)
         y       = out(norm(o) silu(z(x)))    norm per value head
 
-    beta, g, the rule and the gate are in float32, the rest in the activations' dtype.
+    beta, g, the rule and the gate are in float32, the rest in the activations' dtype. The states
+    are the last K - 1 inputs of the convolution, `[B, K - 1, conv_width]`, in the activations'
+    dtype, and the memories, `[B, value_heads, key_dim, value_dim]`, in float32.
+
+    Args:
+        dim: D, width of the hidden states.
+        shape: its numbers.
     """
 
     float32 = ("A_log", "dt_bias")
@@ -112,6 +128,11 @@ class GatedDeltaNet(Fusable, Wide):
         self.norm = nn.RMSNorm(shape.value_dim, shape.norm_eps)
         self.out_proj = _linear(shape.values_width, dim)
         self.ordered = not shape.grouped
+
+    @property
+    def cache_kind(self) -> Recurrent:
+        """What this block needs remembered."""
+        return self.shape.cache_kind
 
     def fuse(self) -> None:
         """Make one projection, `in_proj`, whose outputs are q, k, v, z, b, a; or two, if need be."""

@@ -29,7 +29,10 @@ class Fusable(nn.Module):
 
 
 def fuse(model: nn.Module) -> None:
-    """Join what can be joined in all blocks of `model`, one after another."""
+    """Join what can be joined in all blocks of `model`, in place, one after another.
+
+    Weights have to be loaded. What a block computes, and the shapes of that, do not change.
+    """
     for module in model.modules():
         if isinstance(module, Fusable):
             module.fuse()
@@ -38,7 +41,14 @@ def fuse(model: nn.Module) -> None:
 
 
 def join_linears(parts: Sequence[nn.Module]) -> nn.Module | None:
-    """One map whose output is those of `parts`, in order; None if they are not of one kind."""
+    """One map whose output is those of `parts`, in order; None if they are not of one kind.
+
+    Args:
+        parts: `nn.Linear` or `nn.QuantizedLinear`, each `[..., in]` to `[..., out_i]`.
+
+    Returns:
+        A map of their kind, `[..., in]` to `[..., out_0 + out_1 + ...]`.
+    """
     if len({_kind(part) for part in parts}) > 1 or not isinstance(
         parts[0], nn.Linear | nn.QuantizedLinear
     ):

@@ -13,7 +13,7 @@ from phyla.nn.outputs import reorder_outputs
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from phyla.family import AttentionCache
+    from phyla.family import AttentionCache, CacheKind
     from phyla.nn.decoder import AttentionShape
     from phyla.nn.rope import Rotation
 
@@ -42,6 +42,11 @@ class GatedAttention(Fusable):
         self.o_proj = nn.Linear(width, dim, bias=shape.output_bias)
         self.q_norm, self.k_norm = norm(shape.head_dim), norm(shape.head_dim)
         self.fused = False
+
+    @property
+    def cache_kind(self) -> CacheKind:
+        """What this block needs remembered."""
+        return self.shape.cache_kind
 
     def fuse(self) -> None:
         """Join the projections into one, `qkvg_proj`: all queries, keys, values, then all gates."""

@@ -24,7 +24,11 @@ if TYPE_CHECKING:
 
 
 class HybridDecoder(CausalDecoder):
-    """Embedding, hybrid layers, final norm, head."""
+    """Embedding, hybrid layers, final norm, head.
+
+    Args:
+        config: its keys; `layer_types` says what each layer is.
+    """
 
     def __init__(self, config: HybridConfig) -> None:
         super().__init__(
@@ -39,7 +43,12 @@ class HybridDecoder(CausalDecoder):
 
 
 class HybridLayer(nn.Module):
-    """Pre-norm delta net or attention, then pre-norm MLP or experts."""
+    """Pre-norm delta net or attention, then pre-norm MLP or experts.
+
+    Args:
+        config: its keys.
+        index: which layer it is.
+    """
 
     def __init__(self, config: HybridConfig, index: int) -> None:
         super().__init__()
@@ -59,7 +68,7 @@ class HybridLayer(nn.Module):
     def cache_kind(self) -> CacheKind:
         """What this layer needs remembered."""
         mixer = self.linear_attn if self.is_linear else self.self_attn
-        return mixer.shape.cache_kind
+        return mixer.cache_kind
 
     def __call__(self, x: mx.array, rotation: Rotation, cache: Any) -> mx.array:
         """`[B, T, D]` to `[B, T, D]`."""

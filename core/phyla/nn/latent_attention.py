@@ -16,6 +16,7 @@ import mlx.core as mx
 import mlx.nn as nn
 
 from phyla.family import AttentionCache, Full
+from phyla.nn.checks import check_least
 from phyla.nn.fusion import Fusable, join_linears
 
 if TYPE_CHECKING:
@@ -36,6 +37,9 @@ class LatentShape:
         norm_eps: epsilon of the norms of the latents.
         bias: whether the maps to latents and the output have one.
         scale: multiplies the scores; `(plain_dim + rotary_dim) ** -0.5` and what YaRN adds to it.
+
+    Raises:
+        ValueError: a width is no positive integer, or `rotary_dim` is odd.
     """
 
     heads: int
@@ -48,6 +52,16 @@ class LatentShape:
     bias: bool
     scale: float
 
+    def __post_init__(self) -> None:
+        names = ("heads", "latent", "plain_dim", "rotary_dim", "value_dim")
+        numbers = [(name, getattr(self, name)) for name in names]
+        rank = [] if self.query_rank is None else [("query_rank", self.query_rank)]
+        check_least("LatentShape", [*numbers, *rank])
+        if self.rotary_dim % 2:
+            raise ValueError(
+                f"LatentShape: rotary_dim should be an even number; found {self.rotary_dim}."
+            )
+
     @property
     def cache_kind(self) -> Full:
         """One head, whose key is the rotated part and the latent, and whose value is the latent."""
@@ -58,7 +72,12 @@ class LatentAttention(Fusable):
     """Attention of all heads over latents, under DeepSeek-V2's names.
 
     Per head, `q_proj` or `q_b_proj` gives the plain part of a query, then the rotary one, and
-    `kv_b_proj` gives the plain part of a key, then the value.
+    `kv_b_proj` gives the plain part of a key, then the value. What is remembered of a token is the
+    rotary part of its key and its latent, `rotary_dim + latent` values for all heads together.
+
+    Args:
+        dim: D, width of the hidden states.
+        shape: its numbers.
     """
 
     def __init__(self, dim: int, shape: LatentShape) -> None:
@@ -79,6 +98,11 @@ class LatentAttention(Fusable):
         self.o_proj = nn.Linear(shape.heads * shape.value_dim, dim, bias=shape.bias)
         self.absorbed = False
 
+    @property
+    def cache_kind(self) -> Full:
+        """What this block needs remembered."""
+        return self.shape.cache_kind
+
     def fuse(self) -> None:
         """Cut `kv_b_proj` into each head's two maps, and join the two maps to latents."""
         if self.absorbed:
@@ -93,8 +117,19 @@ class LatentAttention(Fusable):
                 self.qkv_a_proj = joined
 
     def __call__(self, x: mx.array, rotation: Rotation, cache: AttentionCache) -> mx.array:
-        """Attend over the cache and this chunk; `[B, T, D]` to `[B, T, D]`."""
+        """Attend over the cache and this chunk; `[B, T, D]` to `[B, T, D]`.
+
+        Raises:
+            ValueError: the rotation is not of `rotary_dim` dimensions, so it was made for others.
+        """
         shape = self.shape
+        turned = rotation.cos.shape[-1]
+        if turned != shape.rotary_dim:
+            raise ValueError(
+                f"LatentAttention: the rotation should be of rotary_dim ({shape.rotary_dim}) "
+                f"dimensions; found one of {turned}. Make the Rope with that width, as "
+                "CausalDecoder.from_config does with rotary_dim."
+            )
         rows, length, _ = x.shape
         queries, latent, rotary_key = self._project(x)
         queries = queries.reshape(rows, length, shape.heads, -1).swapaxes(1, 2)

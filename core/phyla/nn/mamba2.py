@@ -10,6 +10,7 @@ import mlx.nn as nn
 
 from phyla.family import Recurrent, StateCache
 from phyla.nn.activations import silu, swiglu
+from phyla.nn.checks import STATE_DTYPES, check_choice, check_least, check_multiple
 from phyla.nn.conv import CausalConv1d
 from phyla.nn.ssd import ssd
 from phyla.nn.wide import Wide
@@ -31,6 +32,9 @@ class Mamba2Shape:
         step_limits: the least and the largest step size; upstream `time_step_limit`. The keys
             `time_step_min` and `time_step_max` are of the initialization and limit nothing.
         state_dtype: what the state is kept in; upstream `mamba_ssm_cache_dtype`.
+
+    Raises:
+        ValueError: the numbers do not fit together.
     """
 
     heads: int
@@ -43,6 +47,18 @@ class Mamba2Shape:
     norm_eps: float
     step_limits: tuple[float, float] = (0.0, math.inf)
     state_dtype: str = "float32"
+
+    def __post_init__(self) -> None:
+        names = ("heads", "head_dim", "groups", "state", "kernel")
+        check_least("Mamba2Shape", [(name, getattr(self, name)) for name in names])
+        check_multiple("Mamba2Shape", ("heads", self.heads), ("groups", self.groups))
+        check_choice("Mamba2Shape", "state_dtype", self.state_dtype, STATE_DTYPES)
+        least, largest = self.step_limits
+        if not 0.0 <= least <= largest:
+            raise ValueError(
+                "Mamba2Shape: step_limits should be two numbers from 0 on, the smaller one first; "
+                f"found {self.step_limits!r}."
+            )
 
     @property
     def inner(self) -> int:
@@ -61,6 +77,10 @@ class Mamba2(Wide):
     Its states are the last K - 1 inputs of the convolution, `[B, K - 1, channels]`, in the
     activations' dtype, and the recurrence's state, `[B, H, P, N]`. Step sizes, the recurrence and
     the norm are computed in float32.
+
+    Args:
+        dim: D, width of the hidden states.
+        shape: its numbers.
     """
 
     float32 = ("A_log", "D", "dt_bias")
@@ -129,6 +149,8 @@ class GatedGroupRMSNorm(nn.Module):
 
     def __init__(self, dim: int, groups: int, eps: float) -> None:
         super().__init__()
+        check_least("GatedGroupRMSNorm", [("dim", dim), ("groups", groups)])
+        check_multiple("GatedGroupRMSNorm", ("dim", dim), ("groups", groups))
         self.weight = mx.ones((dim,))
         self.groups = groups
         self.eps = eps

@@ -18,8 +18,8 @@ def reorder_outputs(part: nn.Module, order: Sequence[int]) -> None:
     """Make output i of `part` what output `order[i]` was, in place; packed weights stay packed.
 
     Args:
-        part: an `nn.Linear` or an `nn.QuantizedLinear`.
-        order: a permutation of its outputs.
+        part: an `nn.Linear` or an `nn.QuantizedLinear`, `[..., in]` to `[..., out]`.
+        order: a permutation of its `out` outputs.
     """
     rows = mx.array(list(order))
     for name in _BY_OUTPUT:

@@ -33,7 +33,7 @@ class Rotation:
     sin: mx.array
 
     def __call__(self, x: mx.array) -> mx.array:
-        """Rotate the first `dims` of the last axis; the rest passes unchanged."""
+        """Rotate the first `dims` of the last axis, and pass on the rest; the shape stays."""
         dims = self.cos.shape[-1]
         half = dims // 2
         turned = x if dims == x.shape[-1] else x[..., :dims]
@@ -51,11 +51,19 @@ class Rope:
             type `proportional` all of it, most pairs by an angle of 0.
         max_positions: config.json's `max_position_embeddings`, from which YaRN and LongRoPE derive
             their factor when it is not given.
+
+    Raises:
+        ValueError: what is rotated is no even number of dimensions.
     """
 
     def __init__(self, config: RopeConfig, head_dim: int, max_positions: int | None = None) -> None:
         whole = config.type == "proportional"
         self.dims = head_dim if whole else int(head_dim * config.partial_rotary_factor)
+        if self.dims < 2 or self.dims % 2:
+            raise ValueError(
+                f"Rope: what is rotated should be an even number of dimensions; found {self.dims} "
+                f"of head_dim {head_dim}."
+            )
         self.amplitude, frequencies = _frequencies(config, self.dims, max_positions)
         self._frequencies = mx.array(frequencies)
         self._long: mx.array | None = None

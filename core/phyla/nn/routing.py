@@ -7,6 +7,7 @@ import math
 import mlx.core as mx
 import mlx.nn as nn
 
+from phyla.nn.checks import check_least, check_multiple
 from phyla.nn.wide import Wide
 
 
@@ -29,6 +30,9 @@ class SigmoidRouter(Wide):
         scale: multiplies the weights at last.
         groups: into how many groups of equal size the experts fall, in order.
         kept_groups: how many of them are eligible.
+
+    Raises:
+        ValueError: the numbers do not fit together.
     """
 
     float32 = ("expert_bias", "proj.weight")
@@ -47,6 +51,7 @@ class SigmoidRouter(Wide):
         kept_groups: int = 1,
     ) -> None:
         super().__init__()
+        _check(experts, per_token, groups, kept_groups)
         self.per_token = per_token
         self.normalize, self.floor, self.scale = normalize, floor, scale
         self.groups, self.kept_groups = groups, kept_groups
@@ -76,3 +81,24 @@ class SigmoidRouter(Wide):
         dropped = mx.argpartition(strength, kth=out - 1, axis=-1)[:, :out, None]
         kept = mx.put_along_axis(grouped, dropped, mx.array(-math.inf), axis=1)
         return kept.reshape(merit.shape)
+
+
+def _check(experts: int, per_token: int, groups: int, kept_groups: int) -> None:
+    numbers = [("experts", experts), ("per_token", per_token), ("groups", groups)]
+    check_least("SigmoidRouter", [*numbers, ("kept_groups", kept_groups)])
+    check_multiple("SigmoidRouter", ("experts", experts), ("groups", groups))
+    if kept_groups > groups:
+        raise ValueError(
+            f"SigmoidRouter: kept_groups should be up to groups; found {kept_groups} and {groups}."
+        )
+    if kept_groups < groups and experts // groups < 2:
+        raise ValueError(
+            "SigmoidRouter: a group, as good as its two best experts, should have two or more; "
+            f"found {experts} experts in {groups} groups."
+        )
+    eligible = experts // groups * kept_groups
+    if per_token > eligible:
+        raise ValueError(
+            f"SigmoidRouter: per_token should be up to the {eligible} experts that are eligible; "
+            f"found {per_token}."
+        )

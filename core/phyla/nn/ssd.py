@@ -8,6 +8,10 @@ For each head, with state `h` `[P, N]`, input `x` `[P]`, and `b`, `c` `[N]` of t
 A chunk of a prompt is read in one go: within it, tokens act on one another through a matrix like
 attention's, `(c_i . b_j) * exp(sum of dt * a from j + 1 to i)`; what came before acts through the
 state. Everything is in float32.
+
+Tokens that forget make the running sum of dt * a so large that small ones beside it would drown in
+it. So it is split: into multiples of a power of two, whose sums are exact, and what is left, whose
+sum is so small that its exponential may be taken apart into a factor for i and one for j.
 """
 
 from __future__ import annotations
@@ -28,6 +32,8 @@ _CHUNK_ON_GPU = 256
 # What decays to less than 2 ** _FLOOR counts as that much: no sum in float32 can tell, and the
 # numbers from 2 ** -127 down, which have fewer digits, cost a CPU a hundred times the time.
 _FLOOR = -100.0
+# Multiples of it, up to the sum of a chunk's exponents, are exact: 256 * 100 * 2**9 < 2**24.
+_COARSE = 2.0**-9
 
 
 def ssd(
@@ -50,24 +56,26 @@ def ssd(
     rows, length, heads, width = x.shape
     groups = b.shape[2]
     grouped = (rows, length, groups, heads // groups)
-    inputs = (x * dt[..., None]).reshape(*grouped, width)
-    # Of two; bounded, since differences of large sums would lose the digits of small ones.
+    values, sizes = x.reshape(*grouped, width), dt.reshape(grouped)
+    # Of two; bounded, so that their sums are.
     exponents = mx.maximum(dt * (a * _LOG2_E), _FLOOR).reshape(grouped)
     held = state.reshape(rows, groups, heads // groups, width, -1)
     if length == 1:
-        out, held = _step(inputs[:, 0], exponents[:, 0], b[:, 0], c[:, 0], held)
+        inputs = values[:, 0] * sizes[:, 0][..., None]
+        out, held = _step(inputs, exponents[:, 0], b[:, 0], c[:, 0], held)
         return out.reshape(x.shape), held.reshape(state.shape)
     size = min(length, _CHUNK_ON_CPU if on_cpu() else _CHUNK_ON_GPU)
     hidden = mx.where(mx.tri(size, dtype=mx.float32) > 0, 0.0, -math.inf)
     # A matrix product copies what does not lie in order slowly, so it is put in order before.
-    inputs = mx.contiguous(inputs.transpose(0, 2, 3, 1, 4))  # (B, G, H/G, T, P)
-    exponents = exponents.transpose(0, 2, 3, 1)  # (B, G, H/G, T)
+    values = mx.contiguous(values.transpose(0, 2, 3, 1, 4))  # (B, G, H/G, T, P)
+    sizes, exponents = (each.transpose(0, 2, 3, 1) for each in (sizes, exponents))  # (B, G, H/G, T)
     b, c = (mx.contiguous(each.swapaxes(1, 2)) for each in (b, c))  # (B, G, T, N)
     outs: list[mx.array] = []
     for start in range(0, length, size):
         stop = min(start + size, length)
         out, held = _chunk(
-            inputs[..., start:stop, :],
+            values[..., start:stop, :],
+            sizes[..., start:stop],
             exponents[..., start:stop],
             b[:, :, start:stop],
             c[:, :, start:stop],
@@ -80,7 +88,8 @@ def ssd(
 
 
 def _chunk(
-    inputs: mx.array,
+    values: mx.array,
+    sizes: mx.array,
     exponents: mx.array,
     b: mx.array,
     c: mx.array,
@@ -88,13 +97,17 @@ def _chunk(
     hidden: mx.array,
 ) -> tuple[mx.array, mx.array]:
     """Outputs `[B, G, H/G, L, P]` and state `[B, G, H/G, P, N]` after L tokens at once."""
-    since = mx.cumsum(exponents, axis=-1)
+    coarse = mx.round(exponents / _COARSE) * _COARSE
+    since, rest = mx.cumsum(coarse, axis=-1), mx.power(2.0, mx.cumsum(exponents - coarse, axis=-1))
+    inputs = values * (sizes / rest)[..., None]
     between = mx.maximum(since[..., :, None] - since[..., None, :], _FLOOR) + hidden
     within = mx.power(2.0, between) * (c @ b.swapaxes(-1, -2))[:, :, None]
-    before = (c[:, :, None] @ state.swapaxes(-1, -2)) * _decay(since)[..., None]
-    whole = since[..., -1:]
-    arriving = (inputs * _decay(whole - since)[..., None]).swapaxes(-1, -2) @ b[:, :, None]
-    return within @ inputs + before, state * _decay(whole)[..., None] + arriving
+    kept, whole = _decay(since), since[..., -1:]
+    before = (c[:, :, None] @ state.swapaxes(-1, -2)) * kept[..., None]
+    lasting = _decay(whole - since) * rest[..., -1:]
+    arriving = (inputs * lasting[..., None]).swapaxes(-1, -2) @ b[:, :, None]
+    out = (within @ inputs + before) * rest[..., None]
+    return out, state * (kept * rest)[..., -1:, None] + arriving
 
 
 def _step(

@@ -17,9 +17,10 @@ import mlx.nn as nn  # pyright: ignore[reportMissingTypeStubs]
 
 from phyla.backend import on_cpu
 from phyla.nn.activations import gelu_tanh
+from phyla.nn.checks import check_least, check_multiple
 
-# Turns queries or keys `[N, heads, head_dim]` by where the patches stand.
 VisionRotation: TypeAlias = Callable[[mx.array], mx.array]
+"""Turns queries or keys by where the patches stand: `[N, heads, head_dim]` to the same shape."""
 
 _LOG2_E = math.log2(math.e)
 
@@ -103,10 +104,15 @@ class VisionAttention(nn.Module):
     Args:
         dims: width D.
         heads: their number.
+
+    Raises:
+        ValueError: the width is no multiple of it.
     """
 
     def __init__(self, dims: int, heads: int) -> None:
         super().__init__()
+        check_least("VisionAttention", [("dims", dims), ("heads", heads)])
+        check_multiple("VisionAttention", ("dims", dims), ("heads", heads))
         self._heads = heads
         self._scale = (dims // heads) ** -0.5
         self.q_proj = nn.Linear(dims, dims)
@@ -117,7 +123,7 @@ class VisionAttention(nn.Module):
     def __call__(
         self, x: mx.array, lengths: Sequence[int], rotate: VisionRotation | None = None
     ) -> mx.array:
-        """`[N, D]` to `[N, D]`."""
+        """`[N, D]` to `[N, D]`; `lengths` are the patches of each picture and add up to N."""
         queries, keys, values = (
             proj(x).reshape(x.shape[0], self._heads, -1)
             for proj in (self.q_proj, self.k_proj, self.v_proj)
@@ -166,6 +172,6 @@ class VisionBlock(nn.Module):
     def __call__(
         self, x: mx.array, lengths: Sequence[int], rotate: VisionRotation | None = None
     ) -> mx.array:
-        """`[N, D]` to `[N, D]`."""
+        """`[N, D]` to `[N, D]`; `lengths` are the patches of each picture and add up to N."""
         x = x + self.self_attn(self.layer_norm1(x), lengths, rotate)
         return x + self.mlp(self.layer_norm2(x))

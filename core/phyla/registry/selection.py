@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import difflib
 from typing import TYPE_CHECKING, TypeAlias
 
 from phyla.errors import PluginError, UnsupportedModelError
+from phyla.registry.likeness import alike
 from phyla.registry.plugin import reason
 
 if TYPE_CHECKING:
@@ -114,22 +114,23 @@ def unclaimed(
     what = (
         "a checkpoint without a model type" if model_type is None else f"model type {model_type!r}"
     )
-    close = difflib.get_close_matches(str(model_type), known, n=4, cutoff=0.5)
+    close = [] if model_type is None else alike(model_type, known)
     parts = [f"{who} takes {what}."]
     if close:
-        parts.append(f"Close to it: {', '.join(close)}.")
+        parts.append(f"Model types close to it: {', '.join(close)}.")
     elif known:
-        parts.append(f"Known: {', '.join(known)}.")
+        parts.append(f"Known model types: {', '.join(known)}.")
     if broken and name is None:
         failed = (f"{b.entry_point} of {b.distribution} ({b.reason})" for b in broken)
         parts.append(f"Plugins that failed: {'; '.join(failed)}.")
-    return UnsupportedModelError(
-        " ".join(parts),
-        model_type=model_type,
-        hint='Install a package that brings it, or try the nearest family with family="name".'
-        if name is None
-        else "Leave the family out, or choose another.",
-    )
+    if name is not None:
+        hint = "Leave the family out, or choose another."
+    elif close:
+        near = [claim for claim in claims if not set(close).isdisjoint(claim[1].model_types)]
+        hint = f"Install a package that brings it, or try {by_hand(near)}."
+    else:
+        hint = "Install a package that brings it."
+    return UnsupportedModelError(" ".join(parts), model_type=model_type, hint=hint)
 
 
 def by_hand(claims: Sequence[Claim]) -> str:

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, cast
 
 from pydantic import AliasChoices, BaseModel, Field, field_validator, model_validator
 
 from phyla.errors import UnsupportedModelError
-from phyla.family import DecoderConfig, RopeConfig
+from phyla.family import DecoderConfig, RopeConfig, rope_place
 from phyla_families.gemma4.media_config import (
     ConformerConfig,
     PatchesConfig,
@@ -25,6 +25,9 @@ if TYPE_CHECKING:
     from phyla.checkpoint import Checkpoint
 
 LayerType = Literal["sliding_attention", "full_attention"]
+
+# The fields that hold what 'rope_parameters' says of each type of layer.
+_ROPES: Mapping[str, LayerType] = {"rope": "sliding_attention", "global_rope": "full_attention"}
 
 # In which layers the tokens of one image see one another, in a model with "vision". Google's own
 # code, transformers for `gemma4`, and transformers for `gemma4_unified` with a static cache agree
@@ -110,6 +113,19 @@ class Config(DecoderConfig):
         if not isinstance(data, Mapping):
             return data
         return flat(cast("Mapping[str, Any]", data))
+
+    @classmethod
+    def as_written(cls, raw: Mapping[str, Any], place: Sequence[int | str]) -> Sequence[int | str]:
+        """Each type of layer has its own object in 'rope_parameters'."""
+        kind = _ROPES.get(str(place[0])) if place else None
+        if kind is None:
+            return place
+        inner = isinstance(raw.get("text_config"), Mapping)
+        keys: Mapping[str, Any] = raw["text_config"] if inner else raw
+        ropes = keys.get("rope_parameters")
+        own = ropes.get(kind) if isinstance(ropes, Mapping) else None
+        section, *rest = rope_place({"rope_parameters": own}, place[1:])
+        return (*(("text_config",) if inner else ()), section, kind, *rest)
 
     @field_validator("model_type")
     @classmethod

@@ -91,7 +91,7 @@ class Layer(nn.Module):
 
     @property
     def cache_kind(self) -> CacheKind:
-        return self.self_attn.shape.cache_kind if self.is_attention else self.conv.cache_kind
+        return (self.self_attn if self.is_attention else self.conv).cache_kind
 
     def __call__(self, x: mx.array, rotation: Rotation, cache: Any) -> mx.array:
         """`[B, T, D]` to `[B, T, D]`."""

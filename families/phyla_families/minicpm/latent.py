@@ -45,7 +45,7 @@ class Layer(nn.Module):
     @property
     def cache_kind(self) -> CacheKind:
         """What this layer needs remembered."""
-        return self.self_attn.shape.cache_kind
+        return self.self_attn.cache_kind
 
     def __call__(self, x: mx.array, rotation: Rotation, cache: AttentionCache) -> mx.array:
         """`[B, T, D]` to `[B, T, D]`."""

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal, cast
 
 from pydantic import AliasChoices, BaseModel, ConfigDict, Field, field_validator, model_validator
 
-from phyla.family import FamilyConfig
+from phyla.family import ConfigPart, FamilyConfig
 from phyla_families.nemotron_h.omni_config import (
     SoundConfig,
     VisionConfig,
@@ -37,7 +37,7 @@ _WORDS: Mapping[str, BlockKind] = {
 _INNER = ("text_config", "llm_config")
 
 
-class Experts(BaseModel):
+class Experts(ConfigPart):
     """The numbers of a mixture of experts.
 
     Attributes:
@@ -45,7 +45,7 @@ class Experts(BaseModel):
         shared_width: width of the expert that every token goes through; None without one.
     """
 
-    model_config = ConfigDict(frozen=True, populate_by_name=True, allow_inf_nan=False)
+    model_config = ConfigDict(extra="ignore")  # each would keep the whole config
 
     count: int = Field(gt=0, validation_alias=AliasChoices("n_routed_experts", "num_local_experts"))
     per_token: int = Field(gt=0, validation_alias="num_experts_per_tok")
@@ -106,7 +106,8 @@ class Config(FamilyConfig):
 
     Attributes:
         blocks: one for each layer, from `block_configs`, `layers_block_type` or
-            `hybrid_override_pattern`, whichever is there first; `num_hidden_layers` is not read.
+            `hybrid_override_pattern`, whichever is there first. `num_hidden_layers` has to agree
+            with a pattern, as NVIDIA's own code wants it; beside a list it means nothing.
         time_step_limit: bounds of the step size; None for no upper bound.
         num_key_value_heads: 8 when the key is absent; None, as null, for `num_attention_heads`.
         mamba_bias: whether the projections of Mamba blocks have a bias.
@@ -176,6 +177,20 @@ class Config(FamilyConfig):
         if raw.get("mamba_ssm_cache_dtype") == "auto":
             del raw["mamba_ssm_cache_dtype"]
         return {**raw, **media_keys(whole, inner)}
+
+    @classmethod
+    def as_written(cls, raw: Mapping[str, Any], place: Sequence[int | str]) -> Sequence[int | str]:
+        """The numbers of experts stand in the config, or in a block's own object."""
+        if len(place) < 3 or place[0] != "blocks":
+            return place
+        inner = next((key for key in _INNER if isinstance(raw.get(key), Mapping)), None)
+        keys: Mapping[str, Any] = raw if inner is None else raw[inner]
+        outer = () if inner is None else (inner,)
+        _, index, _, *rest = place
+        own = keys.get("block_configs")
+        if own is not None and (not rest or own[index].get(rest[0]) is not None):
+            return (*outer, "block_configs", index, *rest)
+        return (*outer, *rest)
 
     @field_validator("time_step_limit", mode="before")
     @classmethod
@@ -272,6 +287,12 @@ def _described(raw: Mapping[str, Any]) -> list[tuple[str, object, Mapping[str, A
         if not isinstance(found, Sequence) or isinstance(found, str) != key.endswith("pattern"):
             raise ValueError(
                 f"a config with a {'string' if 'pattern' in key else 'list'} as {key!r}"
+            )
+        count = raw.get("num_hidden_layers")
+        if key.endswith("pattern") and type(count) is int and count != len(found):
+            raise ValueError(
+                f"a config whose 'num_hidden_layers' ({count}) is the number of blocks in {key!r} "
+                f"({len(found)})"
             )
         if key != "block_configs":
             return [(key, name, {}) for name in found]

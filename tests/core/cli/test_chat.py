@@ -120,6 +120,14 @@ def test_an_unknown_command_is_an_error_and_two_slashes_are_text(program, keyboa
     assert phyla.engine.asked[0].messages == [("user", "/etc/hosts")]
 
 
+def test_an_unknown_command_among_piped_lines_is_told_and_the_next_line_is_read(program):
+    phyla = program()
+    result = phyla("chat", "m", stdin="/etc/hosts\nHi\n")
+    assert result.exit_code == 1
+    assert result.stderr == "error: There is no command /etc/hosts. /help lists the commands.\n"
+    assert phyla.engine.asked[0].messages == [("user", "Hi")]
+
+
 def test_an_error_of_a_turn_is_a_line_an_exit_code_and_no_history(program, script):
     error = ContextOverflowError(limit=10, excess=3)
     phyla = program(script(pieces=("One.",)), script(error=error))

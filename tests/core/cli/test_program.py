@@ -121,12 +121,19 @@ def test_a_broken_plugin_leaves_the_program_whole(program):
 
 
 def test_closed_standard_streams_are_no_error():
-    command = f"'{sys.executable}' -m phyla.cli families"
-    for closed, code in ((">&-", 0), ("2>&-", 0), (">&- 2>&- <&-", 0)):
+    # What is closed is filled in before any command runs, so one table is enough.
+    for command, closed in (
+        ("--version", ">&-"),
+        ("--version", "2>&-"),
+        ("families", ">&- 2>&- <&-"),
+    ):
         ended = subprocess.run(
-            ["sh", "-c", f"{command} {closed}"], capture_output=True, text=True, check=False
+            ["sh", "-c", f"'{sys.executable}' -m phyla.cli {command} {closed}"],
+            capture_output=True,
+            text=True,
+            check=False,
         )
-        assert (ended.returncode, ended.stderr) == (code, "")
+        assert (ended.returncode, ended.stderr) == (0, "")
 
 
 def test_ctrl_c_while_the_program_starts_ends_it_in_silence():

@@ -15,7 +15,7 @@ from phyla.cli.app import make_app
 from phyla.cli.shell import Shell, open_engine
 from phyla.events import Reply
 from phyla.hooks import hookimpl
-from phyla.inspect import Report
+from phyla.inspect import CacheReport, Report
 from phyla.messages import Reasoning, Text, ToolCall, ToolResult, read_messages
 from phyla.registry import make_registry
 from phyla.testing.tokenizer import token_id
@@ -91,6 +91,87 @@ def test_inspect_finds_that_weights_and_config_do_not_fit(phyla, tiny, tmp_path,
     result = phyla("inspect", str(tmp_path))
     assert result.exit_code == 1
     assert "layers." in result.stderr
+
+
+@pytest.mark.parametrize(
+    ("kept", "missing"),
+    [
+        (("config.json",), ("weights (*.safetensors)", "tokenizer.json")),
+        (("config.json", "tokenizer.json", "tokenizer_config.json"), ("weights (*.safetensors)",)),
+        (("config.json", "model.safetensors"), ("tokenizer.json",)),
+    ],
+)
+def test_inspect_describes_what_there_is_of_a_model_and_says_what_is_missing(
+    phyla, tiny, tmp_path, kept, missing
+):
+    for name in kept:
+        (tmp_path / name).symlink_to(tiny / name)
+    whole = Report.model_validate_json(phyla("inspect", str(tiny), "--json").stdout)
+    report = Report.model_validate_json(phyla("inspect", str(tmp_path), "--json").stdout)
+    assert (report.missing, whole.missing) == (missing, ())
+    assert (report.family, report.architectures) == (whole.family, whole.architectures)
+    assert (report.parameters, report.layers) == (whole.parameters, whole.layers)
+    assert (report.vocab_size, report.context) == (whole.vocab_size, whole.context)
+    assert report.cache == whole.cache
+    held = "model.safetensors" in kept
+    assert (report.size_bytes, report.weights) == (
+        (whole.size_bytes, whole.weights) if held else (0, ())
+    )
+    texts = {token.text for token in report.eos}
+    assert texts == ({"<|endoftext|>", "<|im_end|>"} if "tokenizer.json" in kept else {None})
+    told = phyla("inspect", str(tmp_path))
+    assert told.exit_code == 0
+    assert f"missing       {' and '.join(missing)}\n" in told.stdout
+    assert "outside the vocabulary" not in told.stdout
+
+
+def test_only_inspect_opens_a_model_without_weights(phyla, tiny, tmp_path):
+    (tmp_path / "config.json").symlink_to(tiny / "config.json")
+    for command in (("run", str(tmp_path), "Hi"), ("pull", str(tmp_path))):
+        result = phyla(*command)
+        assert (result.exit_code, result.stdout) == (1, "")
+        assert "no *.safetensors file" in result.stderr
+
+
+def test_inspect_says_of_weights_in_another_format_that_they_are_there(phyla, tiny, tmp_path):
+    (tmp_path / "config.json").symlink_to(tiny / "config.json")
+    (tmp_path / "pytorch_model.bin").write_bytes(b"weights")
+    assert "another format only: pytorch_model.bin" in phyla("inspect", str(tmp_path)).stderr
+
+
+def test_inspect_shows_what_a_token_costs_with_quantized_keys_and_values(phyla, tiny):
+    def cache(*options: str) -> CacheReport:
+        result = phyla("inspect", str(tiny), "--json", "--dtype", "float32", *options)
+        return Report.model_validate_json(result.stdout).cache
+
+    plain, both, mixed = cache(), cache("--kv-bits", "8"), cache("--kv-bits", "8,4")
+    # Two layers of two heads of 16, filled up to a group of 64 that has a scale and a bias.
+    assert plain.bytes_per_token == 2 * 2 * (16 + 16) * 4
+    assert both.bytes_per_token == 2 * 2 * (64 + 64 + 2 * 8)
+    assert mixed.bytes_per_token == 2 * 2 * (64 + 32 + 2 * 8)
+    assert [each.quantized for each in (plain, both, mixed)] == [
+        None, "8-bit keys, 8-bit values", "8-bit keys, 4-bit values",
+    ]  # fmt: skip
+    told = phyla("inspect", str(tiny), "--kv-bits", "8,4").stdout
+    assert " a token, with 8-bit keys, 4-bit values\n" in told
+
+
+def test_inspect_refuses_bits_that_there_are_not_and_bits_beside_media(phyla, tiny, tmp_path):
+    assert "--kv-bits" in phyla("inspect", str(tiny), "--kv-bits", "7").stderr
+    result = phyla("inspect", str(tiny), "--kv-bits", "8", "--image", str(tmp_path / "a.png"))
+    assert (result.exit_code, "--kv-bits" in result.stderr) == (2, True)
+
+
+def test_inspect_writes_out_what_would_steer_a_terminal(phyla, tiny, tmp_path):
+    for file in tiny.iterdir():
+        (tmp_path / file.name).symlink_to(file)
+    config = json.loads((tiny / "config.json").read_text())
+    (tmp_path / "config.json").unlink()
+    config["architectures"] = ["Evil\x1b]0;title\x07"]
+    (tmp_path / "config.json").write_text(json.dumps(config))
+    told = phyla("inspect", str(tmp_path)).stdout
+    assert "\x1b" not in told
+    assert "Evil\\x1b]0;title\\x07" in told
 
 
 def test_inspect_reads_no_weights(phyla, tiny, monkeypatch):

@@ -28,6 +28,11 @@ def test_options_stand_in_the_place_of_arguments(error, said):
     assert for_shell(str(error)).endswith(said) or said in for_shell(str(error))
 
 
+def test_a_family_is_chosen_by_an_option():
+    hint = 'Decide by hand with family="one" or family="two-b".'
+    assert for_shell(hint) == "Decide by hand with --family one or --family two-b."
+
+
 def test_other_words_stay():
     text = "You said max_context and MediaLimits; raise both."
     assert for_shell(text) == text

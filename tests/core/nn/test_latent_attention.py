@@ -7,8 +7,8 @@ import mlx.nn as nn
 import pytest
 
 from phyla.engine.caches import FullCache
-from phyla.family import RopeConfig, Step
-from phyla.nn import LatentAttention, LatentShape, Rope, Rotation, fuse
+from phyla.family import DecoderConfig, RopeConfig, Step
+from phyla.nn import CausalDecoder, LatentAttention, LatentShape, Rope, Rotation, fuse
 
 DIM, LENGTH = 64, 6
 
@@ -75,6 +75,25 @@ def test_cutting_the_maps_changes_nothing(query_rank: int | None) -> None:
         fuse(made)
         after = made(x, rotation(), FullCache(made.shape.cache_kind))
         assert mx.allclose(after, before, atol=1e-5)
+
+
+def test_a_rotation_that_was_made_for_another_width_is_refused() -> None:
+    made, x = block(), hidden()
+    step = Step(ids=mx.zeros((1, LENGTH)), positions=mx.arange(LENGTH)[None], extents=(LENGTH,))
+    wrong = Rope(RopeConfig(theta=100.0), 16)(step)
+    with pytest.raises(ValueError, match=r"rotary_dim \(8\) dimensions; found one of 16"):
+        made(x, wrong, FullCache(made.shape.cache_kind))
+
+
+def test_a_decoder_rotates_what_its_layers_rotate() -> None:
+    config = DecoderConfig.read(
+        {
+            "vocab_size": 8, "hidden_size": DIM, "intermediate_size": 8, "num_hidden_layers": 1,
+            "num_attention_heads": 2, "rope_theta": 100.0,
+        }
+    )  # fmt: skip
+    assert CausalDecoder.from_config(config, []).rope.dims == DIM // 2
+    assert CausalDecoder.from_config(config, [], rotary_dim=8).rope.dims == 8
 
 
 def test_a_token_costs_its_latent_and_not_its_keys_and_values() -> None:

@@ -87,6 +87,27 @@ def test_slow_decay_after_a_strong_one_keeps_its_digits() -> None:
     np.testing.assert_allclose(np.array(state), after, rtol=0, atol=2e-5)
 
 
+@pytest.mark.parametrize("chunk", [64, 256])
+def test_decays_of_every_size_in_one_chunk_keep_their_digits(
+    chunk: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(ssd_module, "_CHUNK_ON_CPU", chunk)
+    monkeypatch.setattr(ssd_module, "_CHUNK_ON_GPU", chunk)
+    given = tensors(chunk)
+    # Forgetting everything three times in four, then hardly anything: rates times steps from 1e-6
+    # to 1e4, with inputs of like size behind the steps.
+    draw = np.random.default_rng(0)
+    sizes = 10.0 ** draw.uniform(-6, 4, (ROWS, chunk, HEADS))
+    sizes[:, -chunk // 4 :] = 10.0 ** draw.uniform(-6, -2, (ROWS, chunk // 4, HEADS))
+    given["dt"] = mx.array(sizes.astype(np.float32))
+    given["a"] = mx.full((HEADS,), -1.0)
+    given["x"] = given["x"] / given["dt"][..., None]
+    out, state = ssd(**given)
+    expected, after = written_out(**given)
+    np.testing.assert_allclose(np.array(out), expected, rtol=0, atol=3e-6 * np.ptp(expected))
+    np.testing.assert_allclose(np.array(state), after, rtol=0, atol=3e-6 * np.ptp(after))
+
+
 def test_a_later_token_with_an_enormous_step_does_not_reach_earlier_ones() -> None:
     given = tensors(21)
     spoilt = dict(given)

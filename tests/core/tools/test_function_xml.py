@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import os
-
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -12,7 +10,8 @@ from phyla.messages import Tool
 from phyla.testing.blocks import assert_same_in_pieces, read_block
 from phyla.tools import ArgumentsDelta, CallFailed, CallStarted, FunctionXmlFormat
 
-EXAMPLES = int(os.environ.get("PHYLA_HYPOTHESIS_EXAMPLES", "300"))
+# There are many texts: three times as many are tried as elsewhere, and more in a thorough run.
+EXAMPLES = 3 * settings().max_examples
 FORMAT = FunctionXmlFormat()
 TYPES = {
     "s": {"type": "string"},

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 
 import pytest
 from hypothesis import given, settings
@@ -12,7 +11,8 @@ from hypothesis import strategies as st
 from phyla.testing.blocks import assert_same_in_pieces, read_block
 from phyla.tools import ArgumentsDelta, CallFailed, CallStarted, HermesFormat
 
-EXAMPLES = int(os.environ.get("PHYLA_HYPOTHESIS_EXAMPLES", "300"))
+# There are many texts: three times as many are tried as elsewhere, and more in a thorough run.
+EXAMPLES = 3 * settings().max_examples
 FORMAT = HermesFormat()
 
 

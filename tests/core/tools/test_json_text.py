@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 from typing import TYPE_CHECKING
 
 import pytest
@@ -17,7 +16,8 @@ from phyla.tools.json_text import MAX_DEPTH, JsonReader, parse, parse_strict
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-EXAMPLES = int(os.environ.get("PHYLA_HYPOTHESIS_EXAMPLES", "300"))
+# There are many texts: three times as many are tried as elsewhere, and more in a thorough run.
+EXAMPLES = 3 * settings().max_examples
 
 
 def read(pieces: Iterable[str]) -> tuple[str, str, list[str]]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 
 import pytest
 from hypothesis import given, settings
@@ -20,7 +19,7 @@ from phyla.tools.literals import (
     read_literal,
 )
 
-EXAMPLES = int(os.environ.get("PHYLA_HYPOTHESIS_EXAMPLES", "100"))
+EXAMPLES = settings().max_examples
 
 values = st.recursive(
     st.none()

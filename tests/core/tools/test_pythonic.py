@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import os
-
 import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
@@ -14,7 +12,7 @@ from phyla.tools import ArgumentsDelta, CallFailed, CallStarted
 from phyla.tools.calls import StreamedBlock
 from phyla.tools.pythonic import PythonicFormat
 
-EXAMPLES = int(os.environ.get("PHYLA_HYPOTHESIS_EXAMPLES", "100"))
+EXAMPLES = settings().max_examples
 START, END = "<call>", "</call>"
 MARKED = PythonicFormat(start=START, end=END)
 FENCED = PythonicFormat(start=START, end=END, fence="python")

@@ -66,6 +66,15 @@ def test_the_keys_of_a_multimodal_config_lie_one_level_down() -> None:
     assert read().soft_tokens == ()
 
 
+@pytest.mark.parametrize("kind", [SLIDING, FULL])
+def test_a_rotary_key_is_named_with_its_type_of_layer(kind: str) -> None:
+    text = {**TEXT, "rope_parameters": {**ROPE, kind: {**ROPE[kind], "rope_theta": "1e4"}}}
+    for whole, outer in ((text, ""), ({"text_config": text}, "text_config.")):
+        with pytest.raises(ConfigError) as caught:
+            Config.read(whole)
+        assert caught.value.key == f"{outer}rope_parameters.{kind}.rope_theta"
+
+
 def test_what_a_config_leaves_out_is_as_in_transformers() -> None:
     absent = ("num_key_value_heads", "head_dim", "global_head_dim", "sliding_window")
     config = read(

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import os
-
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -14,7 +12,7 @@ from phyla.tools import ArgumentsDelta, CallStarted
 from phyla.tools.calls import StreamedBlock
 from phyla_families.gemma4.format import END, QUOTE, START, TOOL_CALLS
 
-EXAMPLES = int(os.environ.get("PHYLA_HYPOTHESIS_EXAMPLES", "100"))
+EXAMPLES = settings().max_examples
 CODES = Tool(name="f", parameters={"type": "object", "properties": {"code": {"type": "string"}}})
 
 # In these texts S stands for the quote token.

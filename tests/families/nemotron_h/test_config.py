@@ -35,8 +35,9 @@ def kinds(config: dict[str, Any]) -> list[str]:
     "keys",
     [
         {"hybrid_override_pattern": "M-*"},
-        {"hybrid_override_pattern": "M-*", "num_hidden_layers": 7},
+        {"hybrid_override_pattern": "M-*", "num_hidden_layers": 3},
         {"layers_block_type": ["mamba", "mlp", "attention"]},
+        {"layers_block_type": ["mamba", "mlp", "attention"], "num_hidden_layers": 7},
         {"layers_block_type": ["linear_attention", "mlp", "full_attention"]},
         {"layer_types": ["linear_attention", "mlp", "full_attention"], "num_hidden_layers": None},
         {"layers_block_type": ["mamba", "mlp", "attention"], "hybrid_override_pattern": "***"},
@@ -126,6 +127,7 @@ def test_the_text_part_of_a_larger_config_is_read(key: str) -> None:
         (without(BASE, "hybrid_override_pattern"), "hybrid_override_pattern"),
         ({**BASE, "hybrid_override_pattern": "MX"}, "'X'"),
         ({**BASE, "hybrid_override_pattern": ["M"]}, "hybrid_override_pattern"),
+        ({**BASE, "num_hidden_layers": 4}, r"'num_hidden_layers' \(4\) .* \(3\)"),
         ({**BASE, "hybrid_override_pattern": ""}, "blocks"),
         ({**BASE, "layers_block_type": "mamba"}, "layers_block_type"),
         ({**BASE, "layers_block_type": ["conv"]}, "conv"),
@@ -151,6 +153,28 @@ def test_the_text_part_of_a_larger_config_is_read(key: str) -> None:
 def test_a_contradiction_is_named(config: dict[str, Any], word: str) -> None:
     with pytest.raises(ConfigError, match=word):
         Config.read(config)
+
+
+@pytest.mark.parametrize(
+    ("keys", "key"),
+    [
+        ({"num_experts_per_tok": "3"}, "num_experts_per_tok"),
+        (
+            {"block_configs": [{"block_type": "moe", "moe_latent_size": True}]},
+            "block_configs[0].moe_latent_size",
+        ),
+        ({"block_configs": [{"block_type": "moe"}], "n_group": 1.5}, "n_group"),
+    ],
+)
+def test_a_wrong_number_of_experts_is_named_as_it_is_written(
+    keys: dict[str, Any], key: str
+) -> None:
+    with pytest.raises(ConfigError) as caught:
+        Config.read({**EXPERTS, **keys})
+    assert caught.value.key == key
+    with pytest.raises(ConfigError) as caught:
+        Config.read({"llm_config": {**EXPERTS, **keys}})
+    assert caught.value.key == f"llm_config.{key}"
 
 
 @pytest.mark.parametrize("model_type", list(SIBLINGS))

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import os
-
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -13,7 +11,8 @@ from phyla.testing.blocks import assert_same_in_pieces, read_block
 from phyla.tools import FunctionXmlFormat
 from phyla_families.nemotron_h.format import ToolCallListFormat
 
-EXAMPLES = int(os.environ.get("PHYLA_HYPOTHESIS_EXAMPLES", "300"))
+# There are many texts: three times as many are tried as elsewhere, and more in a thorough run.
+EXAMPLES = 3 * settings().max_examples
 FORMAT = ToolCallListFormat()
 
 # What is called, from what the model says; the fact sheet lists these.
