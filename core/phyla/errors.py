@@ -8,6 +8,8 @@ from __future__ import annotations
 
 from typing import ClassVar, Literal
 
+_MOST = 200  # characters of a value in a message
+
 Fault = Literal["request", "checkpoint", "plugin", "engine"]
 
 
@@ -66,7 +68,10 @@ class ConfigError(CheckpointError):
         elif expected == "present":
             message = f"{family}: config.json has no {key!r}."
         else:
-            message = f"{family}: config key {key!r} should be {expected}, found {found!r}."
+            message = f"{family}: config key {key!r} should be {expected}"
+            shown = repr(found)
+            # What is long is an object or a list of many keys: the reader has the file.
+            message += f", found {shown}." if len(shown) <= _MOST else "."
         super().__init__(
             message,
             file="config.json",

@@ -164,7 +164,8 @@ def feed(
 ) -> list[mx.array | None]:
     """Feed a chunk to each of several sequences of one model, in one pass; see `Cursor.feed`.
 
-    The chunks are equally long and hold no media, nor do the sequences. Returns the logits `[V]` after those that are the last.
+    The chunks are equally long and hold no media, nor do the sequences. Returns the logits `[V]`
+    after those that are the last.
     """
     if len(cursors) == 1:
         return [cursors[0].feed(pieces[0], last=last[0])]
@@ -318,17 +319,16 @@ def step(
     """Read one token of every line and start the next of those that go on, which are returned.
 
     `take` gets a line's token and says whether the line goes on. The graph of the next step is built
-    while the current one runs. Of several lines, and with `run_ahead` also of one, it is started
-    before anybody sees the current token. That keeps a GPU busy, and a CPU too: it builds the many
-    operations of several lines while it computes the last of them before. It costs one step after a
-    line's last token, of which a CPU has little to gain for one line alone: there the next step is
-    started when it is known to be wanted, and what was built for nothing is taken back. Lines that draw with open eyes (`waits`) get no next step before
-    their current token is known; one whose drawing fails is left out, with its `error`.
+    while the current one runs. With `run_ahead` it is also started before anybody sees the current
+    token, which keeps a GPU busy, and costs one step after a line's last token. On a CPU starting a
+    step takes nearly as long as the step, so nobody could see the current token before: there the next
+    one is started when it is known to be wanted, and what was built for a line that ends is taken
+    back. Lines that draw with open eyes (`waits`) get no next step before their current token is
+    known; one whose drawing fails is left out, with its `error`.
     """
     tokens = [line.pending for line in lines]
     upcoming = [line for line in lines if not line.last]
     ahead = bool(upcoming) and not any(line.waits for line in upcoming)
-    run_ahead = run_ahead or len(upcoming) > 1
     marks: dict[int, _Mark] = {}
     if ahead:
         if not run_ahead:

@@ -2,10 +2,11 @@
 
 A layer multiplies rows by the transpose of its matrix `[out, in]`. If there are more outputs than
 inputs, a BLAS does that fastest for one or two rows where the transpose is what lies in memory in
-order, by column; for more rows where the matrix is, by row (MKL, 49152 x 576: one row takes 6 against
-10 ms, eight take 29 against 15). For the head, the largest matrix by far in a small model, several
-rows gain more than one row loses: it is turned when what it is asked for has changed for good, from
-one reply to many at once or back. For others it is the other way, and they stay by column.
+order, by column; for more rows where the matrix is, by row and in blocks (MKL, 49152 x 576: one row
+takes 6 against 10 ms, eight take 29 against 15). For the head, the largest matrix by far in a small
+model, several rows gain more than one row loses: it is turned when what it is asked for has changed
+for good, from one reply to many at once or back. For others it is the other way, and they stay by
+column; so does the head of a large model, since turning it would keep everybody waiting for seconds.
 """
 
 from __future__ import annotations
@@ -15,6 +16,8 @@ from typing import TYPE_CHECKING
 import mlx.core as mx
 import mlx.nn as nn
 from mlx.utils import tree_unflatten
+
+from phyla.engine.precision import available_memory
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -26,20 +29,23 @@ _SEVERAL = 5
 # With more rows than this it makes little difference, and a prompt is being read.
 _MANY = 32
 
-# So many products in a row have to ask for the other layout, since turning costs as much as it saves
-# in about as many. Back to one row it takes longer: requests that come together do so again, and one
-# row loses less.
+# So many products in a row have to ask for the other layout, since turning takes as long as about
+# twenty of them save (49152 x 576: 0.4 s). Back to one row it takes longer: requests that come
+# together do so again, and one row loses less.
 _PATIENCE = 16
 _PATIENCE_BACK = 64
 
 # A matrix with so many times more outputs than inputs is a head.
 _HEAD = 16
 
-# A product with several rows is faster in blocks of so many outputs.
+# By row, a product with several rows is faster in blocks of so many outputs, and only in those.
 _BLOCK = 128
 
-# By column, several rows are multiplied two by two where a matrix is larger than any cache.
-_TWO_BY_TWO = 2**25
+# Bytes of the largest head that is turned. It is held twice meanwhile.
+_LARGEST = 2**28
+
+# By column, up to so many rows are multiplied two by two where a matrix has more bytes than any cache.
+_PAIRED_ROWS, _UNCACHED = 8, 2**25
 
 
 class _Matrix:
@@ -51,12 +57,16 @@ class _Matrix:
 
     def arranged(self, weight: mx.array, rows: int) -> mx.array:
         """The matrix as it shall lie from now on, a product with so many rows being asked for."""
-        if rows > _MANY:
+        if rows > _MANY or weight.shape[0] % _BLOCK or weight.nbytes > _LARGEST:
             return weight
         self._against = self._against + 1 if (rows >= _SEVERAL) != self._by_row else 0
         if self._against <= (_PATIENCE_BACK if self._by_row else _PATIENCE):
             return weight
-        self._by_row, self._against = not self._by_row, 0
+        self._against = 0
+        # MLX running out of memory would end the process.
+        if available_memory() < 2 * weight.nbytes:
+            return weight
+        self._by_row = not self._by_row
         return mx.contiguous(weight) if self._by_row else mx.contiguous(weight.T).T
 
     def product(self, x: mx.array, weight: mx.array) -> mx.array:
@@ -65,10 +75,10 @@ class _Matrix:
         rows = x.size // inputs
         if not 2 < rows <= _MANY:
             return x @ weight.T
-        if self._by_row and outputs % _BLOCK == 0:
+        if self._by_row:
             blocks = weight.reshape(-1, _BLOCK, inputs).swapaxes(1, 2)
             out = (x.reshape(1, rows, inputs) @ blocks).swapaxes(0, 1)
-        elif not self._by_row and rows <= 8 and weight.nbytes > _TWO_BY_TWO:
+        elif rows <= _PAIRED_ROWS and weight.nbytes > _UNCACHED:
             flat = x.reshape(rows, inputs)
             out = mx.concatenate([flat[at : at + 2] @ weight.T for at in range(0, rows, 2)])
         else:

@@ -15,6 +15,7 @@ from phyla.engine.decode import Line
 from phyla.engine.features import NO_MEDIA, positions_of
 from phyla.engine.sampling import Sampler
 from phyla.engine.scheduler import Task
+from phyla.engine.tape import own
 from phyla.errors import BusyError, CancelledError
 from phyla.events import Finished
 from phyla.family import Step
@@ -504,7 +505,9 @@ class Continuing(_StrandTask):
     def _keep_logits(self) -> None:
         """Where all tokens were fed already, what comes next is drawn from what is known."""
         if self.line is not None and self._strand.cursor.length == self._strand.position:
-            self._strand.logits = self.line.logits
+            # Of memory of its own: a batch's rows would keep the others' logits.
+            self._strand.logits = own(self.line.logits)
+            mx.eval(self._strand.logits)
 
     def _leave(self) -> None:
         """Let go of the strand and the answer: from here on they are somebody else's."""

@@ -32,7 +32,10 @@ class ExpertLinear(nn.Module):
         self.weight = mx.random.uniform(low=-scale, high=scale, shape=(experts, outputs, inputs))
 
     def __call__(self, x: mx.array, experts: mx.array, *, in_order: bool) -> mx.array:
-        """Apply expert `experts[i]` to row i of `x` `[N, 1, in]`; gives `[N, 1, out]`."""
+        """Apply expert `experts[i]` to row i of `x` `[N, 1, in]`; gives `[N, 1, out]`.
+
+        One row `[1, 1, in]` goes through all N experts.
+        """
         if on_cpu() and self.weight.dtype != mx.float32:
             return self._in_float32(x, experts).astype(x.dtype)
         if on_cpu() and in_order and experts.size >= _TOGETHER_FROM * self.weight.shape[0]:
@@ -86,7 +89,10 @@ class QuantizedExpertLinear(nn.Module):
         self.freeze()
 
     def __call__(self, x: mx.array, experts: mx.array, *, in_order: bool) -> mx.array:
-        """Apply expert `experts[i]` to row i of `x` `[N, 1, in]`; gives `[N, 1, out]`."""
+        """Apply expert `experts[i]` to row i of `x` `[N, 1, in]`; gives `[N, 1, out]`.
+
+        One row `[1, 1, in]` goes through all N experts.
+        """
         return mx.gather_qmm(
             x,
             self.weight,

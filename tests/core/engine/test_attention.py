@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from phyla.engine import attention
-from phyla.engine.attention import attend
+from phyla.engine.attention import attend, attend_one
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -53,6 +53,19 @@ def agree(
     values = mx.random.normal((rows, kv, stored, 6), key=parts[2])
     found = attend(queries, keys, values, scale=0.5, window=window)
     assert mx.allclose(found, plainly(queries, keys, values, 0.5, window), atol=1e-5)
+
+
+@pytest.mark.parametrize("lengths", [(511, 512), (700, 700), (5, 600, 1), (3, 3)])
+def test_one_query_of_several_rows_sees_what_each_alone_would(lengths: tuple[int, ...]) -> None:
+    queries = mx.random.normal((len(lengths), 4, 1, 8))
+    rows = [
+        (mx.random.normal((1, 2, count, 8)), mx.random.normal((1, 2, count, 6)))
+        for count in lengths
+    ]
+    found = attend_one(queries, rows, scale=0.5)
+    for row, (keys, values) in enumerate(rows):
+        alone = plainly(queries[row : row + 1], keys, values, 0.5, None)
+        assert mx.allclose(found[row : row + 1], alone, atol=1e-5)
 
 
 @given(

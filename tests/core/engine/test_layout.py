@@ -50,7 +50,7 @@ def test_a_layer_with_two_names_stays_one() -> None:
     assert type(block.down) is nn.Linear  # fewer outputs than inputs: by row is best for all
 
 
-@pytest.mark.parametrize("outputs", [150, 256])
+@pytest.mark.parametrize("outputs", [128, 256])
 @pytest.mark.parametrize("bias", [False, True])
 def test_many_products_with_several_rows_turn_a_matrix_and_few_rows_turn_it_back(
     outputs: int, bias: bool
@@ -86,15 +86,32 @@ def test_a_table_that_is_the_head_is_turned_and_looked_up_as_ever() -> None:
 
 @pytest.mark.parametrize("rows", [1, 2, 33, 64])
 def test_one_reply_or_a_prompt_turn_nothing(rows: int) -> None:
-    block = nn.Sequential(nn.Linear(8, 136))
+    block = nn.Sequential(nn.Linear(8, 256))
     arrange_for_cpu(block)
     for _ in range(_LONG):
         mx.eval(block.layers[0](mx.zeros((rows, 8))))
     assert not _by_row(block.layers[0].weight)
 
 
+@pytest.mark.parametrize("limit", ["size", "memory", "blocks"])
+def test_a_head_that_it_would_not_pay_for_stays(
+    limit: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if limit == "size":
+        monkeypatch.setattr("phyla.engine.layout._LARGEST", 100)
+    elif limit == "memory":
+        monkeypatch.setattr("phyla.engine.layout.available_memory", lambda: 100)
+    plain = nn.Linear(8, 150 if limit == "blocks" else 256)
+    block = nn.Sequential(plain)
+    arrange_for_cpu(block)
+    for _ in range(_LONG):
+        x = mx.random.normal((8, 8))
+        assert mx.allclose(block.layers[0](x), plain(x), atol=1e-5)
+    assert not _by_row(block.layers[0].weight)
+
+
 def test_of_requests_that_come_and_go_none_turns_a_matrix() -> None:
-    block = nn.Sequential(nn.Linear(8, 136))
+    block = nn.Sequential(nn.Linear(8, 256))
     arrange_for_cpu(block)
     for turn in range(_LONG):
         mx.eval(block.layers[0](mx.zeros((1 if turn % 10 == 9 else 8, 8))))
@@ -102,7 +119,7 @@ def test_of_requests_that_come_and_go_none_turns_a_matrix() -> None:
 
 
 def test_a_matrix_larger_than_a_cache_is_read_for_two_rows_at_once(monkeypatch) -> None:
-    monkeypatch.setattr("phyla.engine.layout._TWO_BY_TWO", 64)
+    monkeypatch.setattr("phyla.engine.layout._UNCACHED", 64)
     plain = nn.Linear(8, 136)
     block = nn.Sequential(plain)
     arrange_for_cpu(block)
