@@ -349,8 +349,8 @@ class Session:
             )
         stream = self.stream(options, flush_tokens=flush_tokens, flush_seconds=flush_seconds)
         try:
-            for event in stream:
-                if sink is not None:
+            if sink is not None:
+                for event in stream:
                     sink(event)
             return stream.result()
         except BaseException:

@@ -23,7 +23,10 @@ class Channel:
 
     def __init__(self) -> None:
         self._events: deque[Event] = deque()
-        self._ready = threading.Condition()
+        lock = threading.RLock()
+        self._ready = threading.Condition(lock)
+        # Of the same lock: who waits for the end is not woken for each token.
+        self._ended = threading.Condition(lock)
         self._wakers: set[Callable[[], object]] = set()
         self._closed = False
         self._unread = False
@@ -45,6 +48,7 @@ class Channel:
         """No event will follow; `error` is raised to the reader after those already there."""
         with self._ready:
             self._closed, self._error = True, error
+            self._ended.notify_all()
             self._notify()
 
     def discard(self) -> None:
@@ -60,6 +64,15 @@ class Channel:
             while not self._events and not self._closed:
                 self._ready.wait()
             return self._pop()
+
+    def wait(self) -> Reply | None:
+        """The reply, once no event will follow; takes none from who reads them."""
+        with self._ready:
+            while not self._closed:
+                self._ended.wait()
+            if self._error is not None:
+                raise self._error
+            return self.reply
 
     async def take_async(self) -> Event | None:
         """The next event, without blocking the event loop; None at the end."""
@@ -136,15 +149,13 @@ class Stream:
         self._channel.cancelled.set()
 
     def result(self) -> Reply:
-        """Wait for the end and return the reply.
+        """Wait for the end and return the reply; the events stay for who iterates.
 
         Raises:
             CancelledError: the engine was closed before the request began.
             PhylaError: whatever went wrong on the way.
         """
-        for _ in self:
-            pass
-        reply = self._channel.reply
+        reply = self._channel.wait()
         if reply is None:
             raise CancelledError("The stream ended without a reply.")
         return reply

@@ -58,7 +58,8 @@ def test_the_result_is_the_reply_before_during_and_after_iteration() -> None:
     next(stream)
     assert stream.result() == REPLY
     assert stream.result() == REPLY
-    assert list(stream) == []
+    assert list(stream) == EVENTS[1:]
+    assert stream.result() == REPLY
 
 
 def test_an_error_comes_after_the_events_before_it_and_again_when_asked_again() -> None:
