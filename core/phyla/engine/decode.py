@@ -319,20 +319,22 @@ def step(
     """Read one token of every line and start the next of those that go on, which are returned.
 
     `take` gets a line's token and says whether the line goes on. The graph of the next step is built
-    while the current one runs. With `run_ahead` it is also started before anybody sees the current
-    token, which keeps a GPU busy, and costs one step after a line's last token. On a CPU starting a
-    step takes nearly as long as the step, so nobody could see the current token before: there the next
-    one is started when it is known to be wanted, and what was built for a line that ends is taken
-    back. Lines that draw with open eyes (`waits`) get no next step before their current token is
-    known; one whose drawing fails is left out, with its `error`.
+    while the current one runs. Of several lines, and with `run_ahead` also of one, it is started before
+    anybody sees the current tokens. That keeps a GPU busy, and a CPU too where many operations are
+    built; it costs one step after a line's last token. On a CPU, starting a step takes nearly as long
+    as the step, so tokens are seen that much later: the next step of one line alone is started there
+    when it is known to be wanted, and what was built for nothing is taken back. Lines that draw with
+    open eyes (`waits`) get no next step before their current token is known; one whose drawing fails is
+    left out, with its `error`.
     """
     tokens = [line.pending for line in lines]
     upcoming = [line for line in lines if not line.last]
     ahead = bool(upcoming) and not any(line.waits for line in upcoming)
-    marks: dict[int, _Mark] = {}
+    run_ahead = run_ahead or len(upcoming) > 1
+    mark: _Mark | None = None
     if ahead:
         if not run_ahead:
-            marks = {id(line): line.mark() for line in upcoming}
+            mark = upcoming[0].mark()
         _advance(upcoming)
         if run_ahead:
             mx.async_eval(*(array for line in upcoming for array in line.pending.arrays))
@@ -342,9 +344,9 @@ def step(
         line.count += 1
         if take(line, token) and not last:
             going.append(line)
-        elif id(line) in marks:
-            line.reset(marks[id(line)])
-    marks.clear()
+        elif mark is not None and line is upcoming[0]:
+            line.reset(mark)
+    mark = None
     if not going:
         return going
     if not ahead:

@@ -125,7 +125,8 @@ class Scheduler:
         limit: bytes that running and remembered sequences may take together.
         chunk: prompt tokens that are read at once when nobody else waits for a token.
         shared_chunk: prompt tokens that are read at once when somebody does.
-        run_ahead: see `phyla.engine.decode.step`. May be changed between two steps.
+        run_ahead: for a single reply as well; see `phyla.engine.decode.step`. May be changed between
+            two steps.
     """
 
     def __init__(

@@ -60,7 +60,7 @@ class Memory:
     def any_engine(
         self, request: pytest.FixtureRequest, engine: Engine, monkeypatch: pytest.MonkeyPatch
     ) -> Engine:
-        """The same as on a CPU, and as on a GPU, where the next step starts earlier."""
+        """The same as on a CPU, and as on a GPU, where one reply's next step starts earlier."""
         scheduler = engine.machine.loaded.scheduler
         monkeypatch.setattr(scheduler, "run_ahead", request.param)
         return engine
