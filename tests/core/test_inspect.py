@@ -77,6 +77,16 @@ def test_a_tower_that_a_config_describes_is_told(tmp_path: Path) -> None:
     assert report.modalities == ("text", "image", "video")
 
 
+def test_an_index_without_its_shards_is_a_folder_without_weights(tmp_path: Path) -> None:
+    index = {"metadata": {}, "weight_map": {"lm_head.weight": "model-00001-of-00001.safetensors"}}
+    (tmp_path / "model.safetensors.index.json").write_text(json.dumps(index))
+    config = {
+        "model_type": "llama", "vocab_size": 264, "hidden_size": 16, "intermediate_size": 24,
+        "num_hidden_layers": 1, "num_attention_heads": 2, "tie_word_embeddings": True,
+    }  # fmt: skip
+    assert described(tmp_path, json.dumps(config)).missing[0] == "weights (*.safetensors)"
+
+
 def test_a_description_still_checks_the_other_files(tmp_path: Path) -> None:
     config = {
         "model_type": "llama", "vocab_size": 264, "hidden_size": 16, "intermediate_size": 24,

@@ -61,6 +61,8 @@ def read_shards(folder: Path, *, optional: bool = False) -> Shards:
         return _read(folder, names)
     weight_map = _weight_map(folder / index)
     names = sorted(set(weight_map.values()))
+    if optional and not any(name.endswith(_WEIGHTS) for name in listed):
+        return Shards((), {})
     _check_present(folder, index, names, listed)
     shards = _read(folder, names)
     _check_index(index, weight_map, shards.tensors)

@@ -272,7 +272,7 @@ class Scheduler:
             return
         tasks = {id(task.line): task for task in self._writing}
         lines = [task.line for task in self._writing if task.line is not None]
-        failed: set[int] = set()
+        failed: dict[int, BaseException] = {}
         if len(lines) == 1:
             self._threads.spare_one()
         else:
@@ -283,16 +283,14 @@ class Scheduler:
             try:
                 return task.take(sampled)
             except BaseException as error:  # noqa: BLE001 (its neighbours go on)
-                failed.add(id(line))
-                self._fail(task, error)
+                failed[id(line)] = error  # told once the step has taken back what it built
                 return False
 
         try:
             going = {id(line) for line in step(lines, take, run_ahead=self.run_ahead)}
         except BaseException as error:  # noqa: BLE001 (the step is lost for all, the engine is not)
             for task in self._writing:
-                if id(task.line) not in failed:
-                    self._fail(task, error, sound=False)
+                self._fail(task, failed.get(id(task.line), error), sound=False)
             self._writing.clear()
             return
         writing, self._writing = self._writing, []
@@ -302,7 +300,7 @@ class Scheduler:
             if id(line) in going:
                 self._writing.append(task)
             elif id(line) in failed:
-                continue
+                self._fail(task, failed[id(line)])
             elif line.error is not None:
                 self._fail(task, line.error)
             else:

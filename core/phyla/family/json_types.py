@@ -6,7 +6,7 @@ import types
 from typing import Annotated, Any, Union, cast, get_args, get_origin
 
 _ONE = {int: "an integer", float: "a number", bool: "true or false"}
-_MANY = {int: "integers", float: "numbers", bool: "true and false"}
+_SEVERAL = {"an integer": "integers", "a number": "numbers", "true or false": "true and false"}
 
 
 def mistyped(value: object, annotation: object) -> str | None:
@@ -22,7 +22,8 @@ def mistyped(value: object, annotation: object) -> str | None:
     kinds = [kind for kind in _alternatives(annotation) if kind is not types.NoneType]
     if isinstance(value, list | tuple):
         items = cast("list[Any] | tuple[Any, ...]", value)
-        return next((text for kind in kinds if (text := _mistyped_items(items, kind))), None)
+        texts = [_mistyped_items(items, kind) for kind in kinds]
+        return texts[0] if texts and None not in texts else None
     if isinstance(value, bool):
         refused: tuple[object, ...] = (int, float)
     elif isinstance(value, str):
@@ -35,13 +36,15 @@ def mistyped(value: object, annotation: object) -> str | None:
 
 
 def _mistyped_items(values: list[Any] | tuple[Any, ...], kind: object) -> str | None:
-    if get_origin(kind) is not tuple:
+    if get_origin(kind) not in (tuple, list):
         return None
     first, *others = get_args(kind)
-    items = (first,) * len(values) if others == [Ellipsis] else (first, *others)
+    fixed = get_origin(kind) is tuple and others != [Ellipsis]
+    items = (first, *others) if fixed else (first,) * len(values)
     for value, item in zip(values, items, strict=False):  # pydantic counts them
-        if mistyped(value, item) is not None:
-            return f"a list of {_MANY[_widest(_alternatives(item))]}"
+        wanted = mistyped(value, item)
+        if wanted is not None:
+            return f"a list of {_SEVERAL.get(wanted, 'lists')}"
     return None
 
 

@@ -219,6 +219,16 @@ class Config(FamilyConfig):
         return self
 
     @model_validator(mode="after")
+    def _steps_have_a_range(self) -> Self:
+        least, largest = self.time_step_limit
+        if least < 0 or (largest is not None and largest < least):
+            raise ValueError(
+                f"a config whose 'time_step_limit' is two numbers from 0 on, the smaller first, not "
+                f"{list(self.time_step_limit)}"
+            )
+        return self
+
+    @model_validator(mode="after")
     def _activations_are_built(self) -> Self:
         if self.mlp_hidden_act != "relu2":
             raise ValueError(f"'relu2' as 'mlp_hidden_act', not {self.mlp_hidden_act!r}")

@@ -91,6 +91,7 @@ def test_one_reply_leaves_a_core_free_and_a_prompt_or_a_batch_uses_all(
     monkeypatch.setattr(scheduler, "blas_threads", lambda: BlasThreads(2, 2, told.append))
     with opened(folder) as engine:
         engine.generate(prompt(4), options=GREEDY)
+        engine.machine.call(lambda: None)  # the reply arrives before its round ends
         assert told == [1, 2]
         told.clear()
         several = engine.machine.call(
@@ -225,6 +226,31 @@ def test_a_request_that_fails_harms_no_other(
         broken.result()
     assert [stream.result().tokens for stream in streams] == alone
     assert engine.generate(prompt(33), options=GREEDY).tokens
+
+
+def test_what_a_request_read_before_it_failed_is_remembered(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = write_checkpoint(tmp_path / "tiny", mixed("f"), registry=REGISTRY)
+    original = Answer.add
+
+    def add(self: Answer, sampled: Any) -> bool:
+        ended = original(self, sampled)
+        if len(self.tokens) == 4:
+            raise ValueError("in the middle")
+        return ended
+
+    with opened(folder) as engine:
+        whole = engine.generate(prompt(40), options=GREEDY, prompt_cache=False).tokens
+        monkeypatch.setattr(Answer, "add", add)
+        with pytest.raises(ValueError, match="in the middle"):
+            engine.generate(prompt(40), options=GREEDY)
+        monkeypatch.undo()
+        # The fourth token was never fed, and what was built to feed it is taken back.
+        again = Prompt(ids=(*prompt(40).ids, *whole[:4]))
+        reply = engine.generate(again, options=GREEDY)
+        assert reply.usage.cached_tokens == 43
+        assert reply.tokens[:2] == whole[4:]
 
 
 def test_a_step_that_fails_fails_its_requests_and_the_engine_goes_on(

@@ -141,6 +141,8 @@ def test_the_text_part_of_a_larger_config_is_read(key: str) -> None:
         ({**BASE, "mamba_hidden_act": "gelu"}, "mamba_hidden_act"),
         ({**BASE, "mamba_ssm_cache_dtype": "int8"}, "mamba_ssm_cache_dtype"),
         ({**BASE, "time_step_limit": [0.0]}, "time_step_limit"),
+        ({**BASE, "time_step_limit": [1.0, 0.5]}, "time_step_limit"),
+        ({**BASE, "time_step_limit": [-1.0, 0.5]}, "time_step_limit"),
         (without(EXPERTS, "n_routed_experts"), "n_routed_experts"),
         (without(EXPERTS, "moe_shared_expert_intermediate_size"), "moe_shared_expert"),
         ({**EXPERTS, "num_experts_per_tok": 9}, "num_experts_per_tok"),
