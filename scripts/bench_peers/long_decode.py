@@ -20,7 +20,7 @@ import numpy as np
 import phyla
 from phyla.benchmark import DECODE_PROMPT, random_ids
 from phyla.checkpoint import open_checkpoint
-from phyla.engine.layers import token_bytes
+from phyla.engine.layers import Allocation
 from phyla.registry import discover
 
 if TYPE_CHECKING:
@@ -73,7 +73,7 @@ def key_bytes(folder: str) -> int:
     checkpoint = open_checkpoint(folder, offline=True)
     family = discover().family_for(checkpoint)
     model = family.model(family.config.read(checkpoint.config).settle(checkpoint))
-    return token_bytes(model.cache_kinds(), mx.float32.size)
+    return Allocation(tuple(model.cache_kinds()), mx.float32).token_bytes
 
 
 def main() -> None:

@@ -295,12 +295,3 @@ class Allocation:
             codec(kind.key_dim, None if quantized is None else quantized.keys),
             codec(kind.value_dim, None if quantized is None else quantized.values),
         )
-
-
-def token_bytes(kinds: Sequence[CacheKind], itemsize: int) -> int:
-    """Bytes that one more token costs, beyond windows and states, with values of `itemsize`."""
-    return sum(
-        kind.heads * (kind.key_dim + kind.value_dim) * itemsize
-        for kind in kinds
-        if isinstance(kind, Full)
-    )

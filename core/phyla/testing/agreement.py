@@ -106,7 +106,8 @@ def described(kinds: Sequence[CacheKind], layer: int) -> str:
 def _first_to_differ(found: Run, expected: Run, kinds: Sequence[CacheKind]) -> str:
     if not found.layers:
         return "Which layer it is cannot be told: the model never calls `step.tap(index, hidden)`."
-    for layer, (ours, theirs) in enumerate(zip(found.layers, expected.layers, strict=True)):
+    for layer in sorted(found.layers.keys() & expected.layers.keys()):
+        ours, theirs = found.layers[layer], expected.layers[layer]
         gaps = np.abs(ours - theirs).max(axis=-1)  # (T,)
         off = ~(gaps <= TOLERANCE * np.ptp(theirs))  # also where one of them is nan
         if off.any():

@@ -15,7 +15,7 @@ from phyla.engine.loading import build, plan
 from phyla.registry import discover
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
     from pathlib import Path
 
     from numpy.typing import ArrayLike, NDArray
@@ -34,17 +34,18 @@ class Run:
     Attributes:
         start: how many tokens came before them.
         logits: `[T, V]`, after each of them.
-        layers: the hidden states `[T, D]` after each layer that was tapped, in float32.
+        layers: the hidden states `[T, D]` after each layer that was tapped, in float32, by its index.
     """
 
     start: int
     logits: NDArray[np.float32]
-    layers: tuple[NDArray[np.float32], ...]
+    layers: Mapping[int, NDArray[np.float32]]
 
     def part(self, start: int, count: int) -> Run:
         """The same of `count` tokens, the first of them number `start` of the sequence."""
         rows = slice(start - self.start, start - self.start + count)
-        return Run(start, self.logits[rows], tuple(hidden[rows] for hidden in self.layers))
+        layers = {layer: hidden[rows] for layer, hidden in self.layers.items()}
+        return Run(start, self.logits[rows], layers)
 
 
 class Forward:
@@ -97,7 +98,7 @@ class Forward:
 
         for at in range(0, len(ids), size):
             logits.append(np.array(cursor.trace(ids[at : at + size], tap)))
-        layers = tuple(np.concatenate(states[layer]) for layer in sorted(states))
+        layers = {layer: np.concatenate(states[layer]) for layer in sorted(states)}
         return Run(start, np.concatenate(logits), layers)
 
     def logits(

@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 
 from phyla.engine import caches, layers
 from phyla.engine.caches import FullCache, RecurrentCache, SharedCache, SlidingCache
-from phyla.engine.layers import Allocation, Layers, Snapshot, token_bytes
+from phyla.engine.layers import Allocation, Layers, Snapshot
 from phyla.family import Full, NoCache, Recurrent, SharedWith, Sliding
 from phyla.kv_quantization import KVQuantization, Quantized
 
@@ -483,7 +483,6 @@ def test_states_and_tokens_are_reckoned_by_their_types() -> None:
     assert allocation.nbytes(9) == states + 16 * token + 15 * token
     assert allocation.nbytes(800) == states + 800 * token + 15 * token
     assert allocation.snapshot_nbytes == states + 4 * token
-    assert token_bytes([FULL, sliding(5), NoCache(), FULL], itemsize=2) == 2 * token
 
 
 def test_quantized_tokens_are_reckoned_by_their_bits() -> None:

@@ -158,7 +158,7 @@ def test_without_a_tap_the_message_says_so(subject_of):
 
 def run(start: int, logits: Sequence[float], *layers: Sequence[float]) -> Run:
     rows = [np.array(values, np.float32)[:, None] * [[1.0, 2.0]] for values in (logits, *layers)]
-    return Run(start, rows[0], tuple(rows[1:]))
+    return Run(start, rows[0], dict(enumerate(rows[1:])))
 
 
 def test_a_wrong_head_is_no_layers_fault():
@@ -174,6 +174,16 @@ def test_a_value_that_is_no_number_is_found_in_its_layer():
     found, expected = run(3, [1, np.nan], [1, 2], [1, np.nan]), run(3, [1, 2], [1, 2], [1, 2])
     said = failure(lambda: assert_agree(found, expected, kinds, what="tiny"))
     assert said.endswith("layer 1 (SharedWith layer 0), from token 4 on.")
+
+
+def test_a_layer_without_a_tap_shifts_no_index():
+    kinds = [NoCache(), NoCache(), SharedWith(0)]
+    found, expected = run(0, [1, 5]), run(0, [1, 2])
+    states = run(0, [1, 5]).logits
+    found = replace(found, layers={2: states})
+    expected = replace(expected, layers={0: states, 2: expected.logits})
+    said = failure(lambda: assert_agree(found, expected, kinds, what="tiny"))
+    assert said.endswith("layer 2 (SharedWith layer 0), from token 1 on.")
 
 
 def test_replies_that_differ_are_told_from_the_first_token_on():
